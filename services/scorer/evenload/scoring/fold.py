@@ -174,7 +174,7 @@ def _outcome(s: InstanceState, event: Outcome, config: ScoringConfig, _: int) ->
         s.neutral += 1
     elif kind in ("saturated", "quota"):
         s.saturations += 1
-        cool(s, event.cause or kind, event.retry_after_ms, config)
+        cool(s, kind if kind == "quota" else event.cause or kind, event.retry_after_ms, config)
     else:
         s.errors += 1
         s.cause = event.cause or kind

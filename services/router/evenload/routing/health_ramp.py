@@ -1,0 +1,40 @@
+"""`health-ramp`: the health score in its usable form.
+
+    weight = (score / 100)^8          the chance of being drawn; the score is damped, so this is the ramp
+    cost   = (in-flight + 1) / weight P2C; in-flight counts all replicas' requests
+    0.5 % probes
+
+The score reads censored evidence (the ages of waiting requests), so a stall shows before its first slow token, and it
+fades, so that a healed instance is found again. The eighth power makes 65 points, the least that latency alone can
+give, a thirtieth of the draws, and 60, an instance that fails everything at once, a sixtieth: the published score
+spreads very different instances over few points. It does not know prompt sizes.
+"""
+
+from collections.abc import Sequence
+
+from evenload.routing.p2c import WEIGHT_MIN, p2c
+from evenload.routing.policy import Choice, InstanceView, Request, Rng
+from evenload.routing.probe import with_probes
+
+
+def draw_weight(score: float) -> float:
+    """Return the draw weight, 0..1, of a score 0..100."""
+    squared = score * score / 10_000.0
+    fourth = squared * squared
+    weight = fourth * fourth
+    return weight if weight > WEIGHT_MIN else WEIGHT_MIN
+
+
+class HealthRamp:
+    """Weighted P2C on in-flight over draw weight, with probes."""
+
+    name = "health-ramp"
+
+    def choose(self, candidates: Sequence[InstanceView], request: Request, now_ms: int, rng: Rng) -> Choice:
+        """Return the cheaper of two, drawn by weight."""
+        weights = [draw_weight(view.score) for view in candidates]
+        costs = [
+            (view.in_flight + view.others_in_flight + 1) / weight
+            for view, weight in zip(candidates, weights, strict=True)
+        ]
+        return with_probes(candidates, now_ms, rng, lambda: p2c(costs, rng, weights))

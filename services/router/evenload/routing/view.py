@@ -1,0 +1,273 @@
+"""A router's view = newest snapshot + its own tail.
+
+Per instance the view holds the newest snapshot's compact state and, on top of it, the router's own events that the
+snapshot does not include; each own event is present exactly once. A snapshot includes a batch when its `sequences`
+say so (also for a batch whose acknowledgement never came) or when the batch's offset, once known, is at or below
+`as_of`. When Kafka is gone the same code goes on with the tail alone. Own load comes from leases; `RouterLoad` events
+only say which part of a snapshot's summed loads is the router's own.
+
+The tail is bounded: events beyond 4,096 or older than 10 s are folded into the base and counted.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+
+from evenload.routing.leases import Counts
+from evenload.routing.policy import InstanceView
+from evenload.schemas import Event, InstanceSnapshot, InstanceState, RouterLoad, SnapshotBatch, Tail
+from evenload.scoring import ScoringConfig, apply, at, fresh, score
+from evenload.scoring.clock import tick_of
+
+TAIL_EVENTS_MAX = 4_096
+TAIL_AGE_MS_MAX = 10_000
+OFFSETS_MAX = 4_096  # acknowledged batches remembered per partition
+
+
+class _Partition:
+    """What is known of one partition's log: snapshots consumed and own batches acknowledged."""
+
+    __slots__ = ("consumed", "included_seq", "offsets", "open_events", "received_at_ms")
+
+    def __init__(self) -> None:
+        self.consumed = -1  # offset of the last snapshots record
+        self.included_seq = -1  # own batches up to here are in every later snapshot
+        self.offsets: dict[int, int] = {}  # own batch -> telemetry offset
+        self.open_events: dict[int, int] = {}  # own batch -> events observed so far
+        self.received_at_ms: float | None = None
+
+
+class _Own:
+    """One own event on top of the snapshot."""
+
+    __slots__ = ("at_ms", "event", "seq")
+
+    def __init__(self, event: Event, seq: int, at_ms: int) -> None:
+        self.event = event
+        self.seq = seq
+        self.at_ms = at_ms
+
+
+class _Entry:
+    """One instance: base, tail, and their fold."""
+
+    __slots__ = (
+        "base",
+        "config",
+        "included_seq",
+        "loads",
+        "partition",
+        "score",
+        "snapshot",
+        "snapshot_ms",
+        "state",
+        "tail",
+    )
+
+    def __init__(self, instance: str, partition: int, config: ScoringConfig, log_ms: int) -> None:
+        self.partition = partition
+        self.config = config
+        self.base = self.state = fresh(instance, log_ms, config)
+        self.score = score(self.state, config)
+        self.snapshot: InstanceSnapshot | None = None
+        self.snapshot_ms: int | None = None
+        self.included_seq = -1  # own batches up to here are in the base
+        self.tail: deque[_Own] = deque()
+        self.loads: deque[tuple[int, RouterLoad]] = deque(maxlen=64)  # own reports by batch
+
+    def advance(self, now_ms: int) -> None:
+        """Bring the folded state to the tick of `now_ms`."""
+        if self.state.tick < tick_of(now_ms):
+            self.state = at(self.state, now_ms, self.config)
+            self.score = score(self.state, self.config)
+
+    def includes(self, seq: int, known: "_Partition") -> bool:
+        """Tell whether the base includes own batch `seq`."""
+        if seq <= self.included_seq:
+            return True
+        offset = known.offsets.get(seq)
+        return offset is not None and offset <= self.base.as_of
+
+    def add(self, own: _Own) -> None:
+        """Put one more own event on top."""
+        self.state = apply(self.state, own.event, own.at_ms, self.config)
+        self.score = score(self.state, self.config)
+
+    def refold(self) -> None:
+        """Compute the folded state anew from base and tail."""
+        state = self.base
+        for own in self.tail:
+            state = apply(state, own.event, own.at_ms, self.config)
+        self.state = state
+        self.score = score(state, self.config)
+
+
+class FleetView:
+    """What one router believes of each instance.
+
+    Args:
+        configs: scoring config by instance id; these are the instances that the view follows.
+        partitions: telemetry partition by instance id.
+        incarnation: the router's, as in its telemetry batches.
+        log_ms: first estimate of log time.
+    """
+
+    def __init__(
+        self, configs: Mapping[str, ScoringConfig], partitions: Mapping[str, int], incarnation: int, log_ms: int
+    ) -> None:
+        self._incarnation = incarnation
+        self._entries = {name: _Entry(name, partitions[name], config, log_ms) for name, config in configs.items()}
+        self._partitions = {number: _Partition() for number in sorted(set(partitions.values()))}
+        self.folded_into_base = 0  # own events that hit the tail's bound
+        self.older_snapshots = 0  # snapshots that were older than what the view had
+
+    def observe(self, event: Event, seq: int, at_ms: int) -> None:
+        """Add an own event, which is part of own batch `seq` of its instance's partition."""
+        entry = self._entries[event.instance]
+        batches = self._partitions[entry.partition].open_events
+        batches[seq] = batches.get(seq, 0) + 1
+        if len(batches) > OFFSETS_MAX:
+            del batches[next(iter(batches))]
+        if isinstance(event, RouterLoad):
+            entry.loads.append((seq, event))
+            return
+        own = _Own(event, seq, at_ms)
+        entry.tail.append(own)
+        entry.add(own)
+        self._bound(entry, at_ms)
+
+    def acknowledge(self, partition: int, seq: int, offset: int) -> None:
+        """Note the offset that an own batch got; events that a snapshot turns out to include leave the tail."""
+        known = self._partitions.get(partition)
+        if known is None:
+            return
+        known.offsets[seq] = offset
+        if len(known.offsets) > OFFSETS_MAX:
+            del known.offsets[next(iter(known.offsets))]
+        for entry in self._entries.values():
+            if entry.partition == partition and entry.base.as_of >= offset and seq > entry.included_seq:
+                self._drop_included(entry, known)
+                entry.refold()
+
+    def take(self, offset: int, batch: SnapshotBatch, mono_ms: float) -> None:
+        """Take in the snapshots record at `offset` of its partition."""
+        known = self._partitions.get(batch.partition)
+        if known is None:
+            return
+        known.consumed, known.received_at_ms = offset, mono_ms
+        known.included_seq = max(known.included_seq, batch.sequences.get(self._incarnation, -1))
+        for snapshot in batch.snapshots:
+            entry = self._entries.get(snapshot.state.instance)
+            if entry is not None:
+                self._rebase(entry, known, snapshot, batch)
+
+    def _rebase(self, entry: _Entry, known: _Partition, snapshot: InstanceSnapshot, batch: SnapshotBatch) -> None:
+        if (batch.as_of, batch.now_ms) < (entry.base.as_of, entry.snapshot_ms or 0):
+            self.older_snapshots += 1
+            return
+        entry.snapshot, entry.snapshot_ms = snapshot, batch.now_ms
+        entry.included_seq = known.included_seq
+        entry.base = _with_offset(snapshot.state, batch.as_of)
+        self._drop_included(entry, known)
+        entry.refold()
+
+    def _drop_included(self, entry: _Entry, known: _Partition) -> None:
+        entry.tail = deque(own for own in entry.tail if not entry.includes(own.seq, known))
+
+    def _bound(self, entry: _Entry, now_ms: int) -> None:
+        tail = entry.tail
+        while tail and (len(tail) > TAIL_EVENTS_MAX or now_ms - tail[0].at_ms > TAIL_AGE_MS_MAX):
+            own = tail.popleft()
+            entry.base = apply(entry.base, own.event, own.at_ms, entry.config)
+            self.folded_into_base += 1
+
+    def jump(self, by_ms: int) -> None:
+        """Move the tail's times along with a clock that jumped."""
+        for entry in self._entries.values():
+            for own in entry.tail:
+                own.at_ms += by_ms
+            entry.refold()
+
+    def read(self, instance: str, counts: Counts, now_ms: int) -> InstanceView:
+        """Return the instance as it is believed to be at `now_ms`, with the given own load."""
+        entry = self._entries[instance]
+        entry.advance(now_ms)
+        view = InstanceView(
+            instance=instance,
+            state=entry.state,
+            config=entry.config,
+            score=entry.score,
+            in_flight=counts.in_flight,
+            awaiting=counts.awaiting,
+            in_flight_tokens=counts.in_flight_tokens,
+            awaiting_tokens=counts.awaiting_tokens,
+            snapshot_ms=entry.snapshot_ms,
+        )
+        snapshot = entry.snapshot
+        if (
+            snapshot is not None
+            and snapshot.replicas
+            and now_ms - (entry.snapshot_ms or 0) < entry.config.load_expire_ms
+        ):
+            own = self._own_share(entry)
+            view.others_in_flight = max(0, snapshot.in_flight - own.in_flight)
+            view.others_awaiting = max(0, snapshot.awaiting - own.awaiting)
+            view.others_awaiting_tokens = max(0, snapshot.awaiting_tokens - own.awaiting_tokens)
+        return view
+
+    def _own_share(self, entry: _Entry) -> RouterLoad:
+        """Return the own report that the snapshot's sums contain."""
+        known = self._partitions[entry.partition]
+        found = RouterLoad(instance=entry.base.instance)
+        for seq, report in entry.loads:
+            if not entry.includes(seq, known):
+                break
+            found = report
+        return found
+
+    def snapshot(self, instance: str) -> InstanceSnapshot | None:
+        """Return the newest snapshot of the instance, if any came yet."""
+        return self._entries[instance].snapshot
+
+    def tail_events(self, instance: str) -> int:
+        """Return how many own events lie on top of the instance's snapshot."""
+        return len(self._entries[instance].tail)
+
+    def generation(self, instance: str) -> int:
+        """Return the generation of the instance in the view."""
+        return self._entries[instance].state.generation
+
+    def offsets(self, instances: list[str]) -> dict[int, int]:
+        """Return the snapshots offset consumed, per partition of the given instances."""
+        used = sorted({self._entries[name].partition for name in instances})
+        return {number: self._partitions[number].consumed for number in used}
+
+    def tails(self, instances: list[str]) -> list[Tail]:
+        """Return which own batches lie on top, per partition of the given instances."""
+        bounds: dict[int, tuple[int, int]] = {}
+        for name in instances:
+            entry = self._entries[name]
+            if entry.tail:
+                first, last = entry.tail[0].seq, entry.tail[-1].seq
+                low, high = bounds.get(entry.partition, (first, last))
+                bounds[entry.partition] = (min(low, first), max(high, last))
+        return [
+            Tail(partition=number, first=low, last=high, last_events=self._partitions[number].open_events.get(high, 0))
+            for number, (low, high) in sorted(bounds.items())
+        ]
+
+    def stale_ms(self, mono_ms: float) -> float | None:
+        """Return the age of the stalest partition's newest snapshot; None when one has had none."""
+        oldest = 0.0
+        for known in self._partitions.values():
+            if known.received_at_ms is None:
+                return None
+            oldest = max(oldest, mono_ms - known.received_at_ms)
+        return oldest
+
+
+def _with_offset(state: InstanceState, as_of: int) -> InstanceState:
+    if state.as_of == as_of:
+        return state
+    new: InstanceState = state.__copy__()  # type: ignore[attr-defined]  # msgspec's shallow copy
+    new.as_of = as_of
+    return new
