@@ -12,6 +12,7 @@ from evenload.schemas.telemetry import Batch
 WIRE_VERSION = 1
 BATCH_BYTES_MAX = 1_000_000  # Kafka's default max.message.bytes, less the record's own frame
 STATE_BYTES_MAX = 1_000_000
+_DETAIL_MAX = 200  # a refused value may be quoted in the detail, and it may be long
 
 _T = TypeVar("_T")
 _encoder = msgspec.msgpack.Encoder()
@@ -35,7 +36,7 @@ class WireError(ValueError):
     retriable = False
 
     def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
+        super().__init__(f"{reason}: {detail[:_DETAIL_MAX]}")
         self.reason = reason
 
 

@@ -1,24 +1,34 @@
 """Why each attempt went where it went, with all that a replay needs; and records that could not be read."""
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from evenload.schemas.telemetry import Cause, Count, LogTime, Milliseconds, Name, Score, Term
+
+Label = Annotated[str, Meta(max_length=255)]
+Cost = Annotated[float, Meta(ge=-1e18, le=1e18)]  # finite; no policy has a cost near that
+Uniform = Annotated[float, Meta(ge=0, lt=1)]
 
 
 class Candidate(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One instance of the pool as the policy saw it, in the order in which the policy saw it.
 
     Attributes:
+        in_flight, awaiting, awaiting_tokens: own; others_in_flight: other replicas', as of the snapshot.
         score: published score in the router's view, 0..100.
         cost: what the policy minimised, None when it was not drawn.
         excluded: empty, or why it could not be chosen.
     """
 
-    instance: str
-    in_flight: int = 0
-    awaiting: int = 0
-    awaiting_tokens: int = 0
-    score: float = 0.0
-    cost: float | None = None
-    excluded: str = ""
+    instance: Name
+    in_flight: Count = 0
+    awaiting: Count = 0
+    awaiting_tokens: Count = 0
+    others_in_flight: Count = 0
+    score: Score = 0.0
+    cost: Cost | None = None
+    excluded: Cause = ""
 
 
 class Tail(Struct, frozen=True, kw_only=True, gc=False):
@@ -28,10 +38,10 @@ class Tail(Struct, frozen=True, kw_only=True, gc=False):
         last_events: how many events of batch `last` existed at the time of the decision.
     """
 
-    partition: int
-    first: int
-    last: int
-    last_events: int
+    partition: Count
+    first: Count
+    last: Count
+    last_events: Count
 
 
 class Decision(Struct, frozen=True, kw_only=True, tag_field="type", tag="decision"):
@@ -50,36 +60,36 @@ class Decision(Struct, frozen=True, kw_only=True, tag_field="type", tag="decisio
     """
 
     v: int
-    request_id: str
-    attempt: int
-    router: str
-    incarnation: int
-    model: str
-    pool: str
-    policy: str
-    now_ms: int
-    prompt_tokens: int
-    ordinal: int
-    winner: str
-    reason: str
-    probability: float
-    draws: list[float]
+    request_id: Label
+    attempt: Count
+    router: Label
+    incarnation: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    model: Label
+    pool: Label
+    policy: Label
+    now_ms: LogTime
+    prompt_tokens: Count
+    ordinal: Count
+    winner: Label
+    reason: Cause
+    probability: Term
+    draws: list[Uniform]
     candidates: list[Candidate]
     offsets: dict[int, int]
     tails: list[Tail]
-    config_digest: str
-    code_digest: str
-    deadline_ms: float | None = None
-    tried: list[str] = []
+    config_digest: Cause
+    code_digest: Cause
+    deadline_ms: Milliseconds | None = None
+    tried: list[Name] = []
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True, tag_field="type", tag="dead_letter"):
     """A record that could not be applied: its origin, the reason, and (up to a bound) its bytes."""
 
     v: int
-    topic: str
-    partition: int
-    offset: int
-    reason: str
-    size: int
+    topic: Label
+    partition: Count
+    offset: Count
+    reason: Annotated[str, Meta(max_length=2048)]
+    size: Count
     payload: bytes

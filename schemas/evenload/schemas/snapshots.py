@@ -1,8 +1,11 @@
 """What the scorer publishes: the scores and compact states that routers build their view on."""
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from evenload.schemas.state import InstanceState
+from evenload.schemas.telemetry import Cause, Count, LogTime, Score, Term
 
 
 class InstanceSnapshot(Struct, frozen=True, kw_only=True):
@@ -17,18 +20,18 @@ class InstanceSnapshot(Struct, frozen=True, kw_only=True):
         replicas: router replicas with a load that has not expired; the four sums are over them.
     """
 
-    score: float
-    raw: float
-    ttft: float
-    error: float
-    queue: float
+    score: Score
+    raw: Score
+    ttft: Term
+    error: Term
+    queue: Term
     state: InstanceState
-    digest: str
-    replicas: int = 0
-    in_flight: int = 0
-    awaiting: int = 0
-    in_flight_tokens: int = 0
-    awaiting_tokens: int = 0
+    digest: Cause
+    replicas: Count = 0
+    in_flight: Count = 0
+    awaiting: Count = 0
+    in_flight_tokens: Count = 0
+    awaiting_tokens: Count = 0
 
 
 class SnapshotBatch(Struct, frozen=True, kw_only=True, tag_field="type", tag="snapshots"):
@@ -45,10 +48,10 @@ class SnapshotBatch(Struct, frozen=True, kw_only=True, tag_field="type", tag="sn
     """
 
     v: int
-    partition: int
-    as_of: int
-    now_ms: int
-    linger_ms: int
+    partition: Count
+    as_of: Annotated[int, Meta(ge=-1)]
+    now_ms: LogTime
+    linger_ms: Count
     sequences: dict[int, int]
     snapshots: list[InstanceSnapshot]
-    scorer: str = ""
+    scorer: Annotated[str, Meta(max_length=255)] = ""

@@ -4,19 +4,25 @@ Not frozen: the fold works on a private copy (a shallow struct copy costs a frac
 out; whoever holds a state treats it as a value.
 """
 
-from msgspec import Struct, field
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
+
+from evenload.schemas.telemetry import Cause, Count, LogTime, Milliseconds, Name, Score, Term
 
 WINDOW_SECONDS = 10
+
+Ring = Annotated[list[Count], Meta(min_length=WINDOW_SECONDS, max_length=WINDOW_SECONDS)]
 
 
 class Load(Struct, frozen=True, array_like=True, gc=False):
     """What one router replica reported last for an instance; valid for some seconds of log time from `at_ms`."""
 
-    in_flight: int
-    awaiting: int
-    in_flight_tokens: int
-    awaiting_tokens: int
-    at_ms: int
+    in_flight: Count
+    awaiting: Count
+    in_flight_tokens: Count
+    awaiting_tokens: Count
+    at_ms: LogTime
 
 
 class InstanceState(Struct, kw_only=True, tag_field="type", tag="state"):
@@ -39,44 +45,44 @@ class InstanceState(Struct, kw_only=True, tag_field="type", tag="state"):
         loads: last report per router incarnation.
     """
 
-    instance: str
+    instance: Name
     v: int = 1
-    generation: int = 0
-    as_of: int = -1
-    log_ms: int = 0
-    tick: int = 0
-    damped: float = 30.0
-    ewma_ttft_ms: float | None = None
-    live_ttft_ms: float | None = None
-    live_at_ms: int = 0
-    window_s: int = 0
-    ok: list[int] = field(default_factory=lambda: [0] * WINDOW_SECONDS)
-    err: list[int] = field(default_factory=lambda: [0] * WINDOW_SECONDS)
-    ok_sum: int = 0
-    err_sum: int = 0
-    cooling_until_ms: int = 0
-    cooling_hits: int = 0
-    cooling_cause: str = ""
-    running: int | None = None
-    waiting: int | None = None
-    kv_usage: float | None = None
-    prefix_hits: int | None = None
-    prefix_queries: int | None = None
-    preemptions: int | None = None
-    started_s: float | None = None
-    gauges_ms: int | None = None
+    generation: Count = 0
+    as_of: Annotated[int, Meta(ge=-1)] = -1
+    log_ms: LogTime = 0
+    tick: Count = 0
+    damped: Score = 30.0
+    ewma_ttft_ms: Milliseconds | None = None
+    live_ttft_ms: Milliseconds | None = None
+    live_at_ms: LogTime = 0
+    window_s: Count = 0
+    ok: Ring = field(default_factory=lambda: [0] * WINDOW_SECONDS)
+    err: Ring = field(default_factory=lambda: [0] * WINDOW_SECONDS)
+    ok_sum: Count = 0
+    err_sum: Count = 0
+    cooling_until_ms: LogTime = 0
+    cooling_hits: Count = 0
+    cooling_cause: Cause = ""
+    running: Count | None = None
+    waiting: Count | None = None
+    kv_usage: Term | None = None
+    prefix_hits: Count | None = None
+    prefix_queries: Count | None = None
+    preemptions: Count | None = None
+    started_s: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    gauges_ms: LogTime | None = None
     ready: bool = True
     draining: bool = False
-    left_ms: int | None = None
-    cause: str = ""
-    first_tokens: int = 0
-    overdue: int = 0
-    successes: int = 0
-    errors: int = 0
-    saturations: int = 0
-    neutral: int = 0
-    restarts: int = 0
-    aged: int = 0
-    older_generation: int = 0
+    left_ms: LogTime | None = None
+    cause: Cause = ""
+    first_tokens: Count = 0
+    overdue: Count = 0
+    successes: Count = 0
+    errors: Count = 0
+    saturations: Count = 0
+    neutral: Count = 0
+    restarts: Count = 0
+    aged: Count = 0
+    older_generation: Count = 0
     watermarks: dict[int, int] = {}
     loads: dict[int, Load] = {}

@@ -16,6 +16,9 @@ Milliseconds = Annotated[float, Meta(ge=0, le=MILLISECONDS_MAX)]
 Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
 Cause = Annotated[str, Meta(max_length=64)]
+Score = Annotated[float, Meta(ge=0, le=100)]
+Term = Annotated[float, Meta(ge=0, le=1)]
+LogTime = Annotated[int, Meta(ge=0, le=COUNT_MAX)]  # milliseconds of log time
 
 
 class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):

@@ -63,7 +63,12 @@ class ScoringConfig(Struct, frozen=True, kw_only=True):
     grave_ms: Span = 600_000
 
     def __post_init__(self) -> None:
-        """Refuse what the field types cannot express."""
+        """Refuse values outside the fields' bounds, also when constructed in code, and what no field can express."""
+        for field in msgspec.structs.fields(self):
+            try:
+                msgspec.convert(getattr(self, field.name), field.type)
+            except msgspec.ValidationError as error:
+                raise ValueError(f"{field.name} is {getattr(self, field.name)!r}: {error}") from error
         if self.ttft_weight + self.error_weight + self.queue_weight > 1.0 + 1e-9:
             raise ValueError("ttft_weight + error_weight + queue_weight must be at most 1")
         if not self.cooling_ms <= self.cooling_ms_max <= self.cooling_ms_cap:

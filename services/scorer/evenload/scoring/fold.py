@@ -133,7 +133,7 @@ def _change(s: InstanceState, event: Event, aged: bool, config: ScoringConfig, i
 def _start_generation(s: InstanceState, generation: int, config: ScoringConfig) -> None:
     """Begin anew as a never-seen instance, keeping only what identifies the log and its producers."""
     blank = fresh(s.instance, s.log_ms, config, generation)
-    blank.tick, blank.as_of, blank.watermarks = s.tick, s.as_of, s.watermarks
+    blank.tick, blank.window_s, blank.as_of, blank.watermarks = s.tick, s.window_s, s.as_of, s.watermarks
     blank.older_generation, blank.aged = s.older_generation, s.aged
     for name in InstanceState.__struct_fields__:
         setattr(s, name, getattr(blank, name))
@@ -161,8 +161,10 @@ def _overdue(s: InstanceState, event: Overdue, config: ScoringConfig, _: int) ->
     idle_ms = s.log_ms - s.live_at_ms
     known = faded(s.live_ttft_ms, idle_ms, config)
     if known is None or event.age_ms > known:
-        s.live_ttft_ms = in_time(s.live_ttft_ms, event.age_ms, idle_ms, config)
-        s.live_at_ms = s.log_ms
+        known = in_time(s.live_ttft_ms, event.age_ms, idle_ms, config)
+    # Evidence that raises nothing still moves the time on: were the time to depend on the value, a slower sample before
+    # could give a better score later, through the weight of the next one.
+    s.live_ttft_ms, s.live_at_ms = known, s.log_ms
 
 
 def _outcome(s: InstanceState, event: Outcome, config: ScoringConfig, _: int) -> None:
@@ -177,7 +179,8 @@ def _outcome(s: InstanceState, event: Outcome, config: ScoringConfig, _: int) ->
         cool(s, kind if kind == "quota" else event.cause or kind, event.retry_after_ms, config)
     else:
         s.errors += 1
-        s.cause = event.cause or kind
+        if s.ready:  # else the cause is why it is not, which decides whether `ready` will mean a new process
+            s.cause = event.cause or kind
         record(s, False)
 
 

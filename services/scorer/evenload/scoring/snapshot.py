@@ -2,6 +2,7 @@
 
 from evenload.schemas.snapshots import InstanceSnapshot
 from evenload.schemas.state import InstanceState, Load
+from evenload.scoring.clock import TICK_MS
 from evenload.scoring.config import DEFAULT, ScoringConfig, digest
 from evenload.scoring.damping import advance, raw_score, terms
 from evenload.scoring.fold import own_private
@@ -24,7 +25,7 @@ def snapshot(state: InstanceState, now_ms: int, config: ScoringConfig = DEFAULT)
     """Return what the scorer publishes of an instance at log time `now_ms`."""
     now = at(state, now_ms, config)
     ttft, error, queue = terms(now, now.tick, config)
-    loads = _valid_loads(now, now_ms, config)
+    loads = _valid_loads(now, config)
     now.watermarks, now.loads = {}, {}
     return InstanceSnapshot(
         score=score(now, config),
@@ -50,5 +51,6 @@ def total(counts: list[int]) -> int:
     return result
 
 
-def _valid_loads(state: InstanceState, now_ms: int, config: ScoringConfig) -> list[Load]:
+def _valid_loads(state: InstanceState, config: ScoringConfig) -> list[Load]:
+    now_ms = state.tick * TICK_MS  # on the grid like everything else, so one tick has one snapshot
     return [load for load in state.loads.values() if now_ms - load.at_ms < config.load_expire_ms]

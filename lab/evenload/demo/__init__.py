@@ -1,0 +1,1 @@
+"""The demo's parts: simulated engines over HTTP, workloads and an open-loop load generator."""

@@ -1,0 +1,110 @@
+"""One request in flight on a simulated engine: from the engine's token counts to bytes for the client."""
+
+import time
+
+from evenload.demo.faults import Cut, CutHow
+from evenload.demo.http_server import Exchange
+from evenload.demo.openai_answer import Frames, Voice, embedding_body, json_body
+from evenload.demo.openai_request import Generation, Kind
+
+
+class Answer:
+    """Writes the answer to one request as its tokens appear.
+
+    Args:
+        exchange: Where to write.
+        generation: What was asked.
+        voice: Who answers.
+        output_tokens: Tokens the answer will have.
+        reason: `stop` or `length`.
+        cut: A fault that ends this answer early.
+    """
+
+    __slots__ = (
+        "arrived_s",
+        "cut",
+        "exchange",
+        "first_s",
+        "frames",
+        "generation",
+        "last_s",
+        "output_tokens",
+        "reason",
+        "sent",
+        "voice",
+    )
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        generation: Generation,
+        voice: Voice,
+        *,
+        output_tokens: int,
+        reason: str,
+        cut: Cut | None,
+    ) -> None:
+        self.exchange = exchange
+        self.generation = generation
+        self.voice = voice
+        self.output_tokens = output_tokens
+        self.reason = reason
+        self.cut = cut
+        self.sent = 0
+        self.arrived_s = self.last_s = time.perf_counter()
+        self.first_s: float | None = None
+        self.frames: Frames | None = None
+        if generation.stream:
+            self.frames = Frames(
+                voice, include_usage=generation.include_usage, continuous_usage=generation.continuous_usage
+            )
+
+    def open(self) -> None:
+        """The request was accepted: a stream's head leaves before its first token, as in vLLM."""
+        if self.generation.stream:
+            self.exchange.start_stream()
+
+    def show(self, tokens: int, now_s: float) -> bool:
+        """Write all tokens up to number `tokens`.
+
+        Returns:
+            True when the answer is over, complete or cut.
+        """
+        if self.first_s is None:
+            self.first_s = now_s
+        cut = self.cut
+        limit = tokens if cut is None else min(tokens, cut.after_tokens)
+        if self.frames is not None:
+            self._write(self.frames, limit)
+        self.sent = limit
+        self.last_s = now_s
+        if cut is not None and (limit == cut.after_tokens or tokens == self.output_tokens):
+            self._cut(cut.how)
+            return True
+        if tokens < self.output_tokens:
+            return False
+        self._complete()
+        return True
+
+    def _write(self, frames: Frames, tokens: int) -> None:
+        parts = frames.opening() if self.sent == 0 else ()
+        plain = min(tokens, self.output_tokens - 1)
+        parts += tuple(frames.token(index) for index in range(self.sent, plain))
+        if tokens == self.output_tokens and self.cut is None:
+            parts += frames.closing(tokens, self.reason)
+        if parts:
+            self.exchange.send(*parts)
+
+    def _complete(self) -> None:
+        if self.frames is not None:
+            self.exchange.end()
+        elif self.generation.kind is Kind.EMBEDDING:
+            self.exchange.respond(200, embedding_body(self.voice, self.generation.inputs))
+        else:
+            self.exchange.respond(200, json_body(self.voice, self.output_tokens, self.reason))
+
+    def _cut(self, how: CutHow) -> None:
+        if how is CutHow.END and self.exchange.started:
+            self.exchange.end()
+        else:
+            self.exchange.cut(reset=how is CutHow.RESET)

@@ -1,0 +1,250 @@
+"""Telemetry out of a process that must not notice Kafka: `add` is synchronous, never blocks and never raises.
+
+Events of all instances of one partition share batches (lane.py); one task per partition sends them in order, one group
+in flight, over one connection (link.py). A batch is never skipped and never numbered again, so readers see each
+(incarnation, partition, sequence) without gaps; they may see one twice after a failure and drop the second.
+
+The buffer is bounded. Beyond the bound the *newest* events are lost and counted: dropping older ones would tear holes
+into the sequences. What it does not handle: it belongs to one event loop and is not for other threads.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, Self
+
+from evenload.bus.client_logs import limited_logger
+from evenload.bus.forever import Forever
+from evenload.bus.lane import Lane, Pending, Spool
+from evenload.bus.link import ProducerLink, Record
+from evenload.bus.topics import partition_for, topic_names
+from evenload.schemas import Event
+
+log = limited_logger(__name__)
+
+_KNOWN_MAX = 65_536  # instances whose partition is remembered
+_VIEW_MS_MAX = 2**53
+
+OnAck = Callable[[int, int, int, int], None]
+
+
+class Placed(NamedTuple):
+    """Where an event went: the batch (partition, seq) of this incarnation, and its index in it."""
+
+    partition: int
+    seq: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+
+
+class Emitter:
+    """The telemetry producer of a process.
+
+    Attributes:
+        incarnation: random 63-bit number of this object; with partition and sequence it names a batch.
+        link: the connection, for a `RecordSender` to share.
+        sent_batches, sent_events: acknowledged by Kafka.
+        buffered: events that are not acknowledged yet.
+        lost_events: dropped because the buffer was full or the emitter closed.
+        invalid_events: refused because no reader would accept them.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        prefix: str,
+        producer_name: str,
+        *,
+        partitions: int,
+        linger_ms_min: int = 20,
+        linger_ms_max: int = 500,
+        buffer_events_max: int = 100_000,
+        on_ack: OnAck | None = None,
+        spool: Callable[[int], Spool] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Describe an emitter; `start` lets it send, and events may be added before.
+
+        Args:
+            bootstrap: Brokers, `host:port` with commas between.
+            prefix: First part of the topics' names.
+            producer_name: Name in the batches, for people; 1 to 255 characters.
+            partitions: Of the telemetry topic.
+            linger_ms_min: How long a batch stays open when nobody advises.
+            linger_ms_max: Longest linger that is followed.
+            buffer_events_max: Events kept for Kafka; newer ones are lost.
+            on_ack: Called with (partition, seq, offset, timestamp_ms) of each acknowledged batch, in order; not called
+                for a batch whose offset the broker no longer knew.
+            spool: Makes the queue of closed batches of a partition; in memory if not given.
+            clock: Monotonic seconds.
+        """
+        self.incarnation = secrets.randbits(63)
+        self.link = ProducerLink(bootstrap, producer_name, partitions)
+        self.sent_batches = 0
+        self.sent_events = 0
+        self.buffered = 0
+        self.lost_events = 0
+        self.invalid_events = 0
+        self._topic = topic_names(prefix).telemetry
+        self._producer = producer_name
+        self._linger_ms = (linger_ms_min, linger_ms_max)
+        self._buffer_events_max = buffer_events_max
+        self._on_ack = on_ack
+        self._clock = clock
+        self._lanes = [Lane(p, linger_ms_min, spool(p) if spool else None) for p in range(partitions)]
+        self._lane_of: dict[str, Lane] = {}
+        self._due = [asyncio.Event() for _ in range(partitions)]
+        self._progress = asyncio.Event()
+        self._senders: list[Forever] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return (
+            f"<Emitter {self._producer} incarnation={self.incarnation} buffered={self.buffered} "
+            f"sent={self.sent_events} lost={self.lost_events} connected={self.link.connected}>"
+        )
+
+    async def __aenter__(self) -> Self:
+        self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def acked(self) -> list[int]:
+        """Per partition: sequences below this one are acknowledged."""
+        return [lane.acked for lane in self._lanes]
+
+    @property
+    def alive(self) -> bool:
+        """Whether all senders are at work (with or without Kafka)."""
+        return bool(self._senders) and all(sender.alive for sender in self._senders)
+
+    @property
+    def oldest_age_ms(self) -> float:
+        """Age of the oldest batch that is not acknowledged; 0 if there is none."""
+        opened = [at for lane in self._lanes if (at := lane.oldest_s()) is not None]
+        return max(0.0, (self._clock() - min(opened)) * 1000) if opened else 0.0
+
+    def start(self) -> None:
+        """Begin to send, on the running loop. Kafka need not be there."""
+        if self._senders or self._closed:
+            return
+        self._loop = asyncio.get_running_loop()
+        for lane in self._lanes:
+            lane.expire()
+            self._senders.append(Forever(f"telemetry-{lane.partition}", partial(self._send, lane)))
+
+    def add(self, event: Event, view_ms: int) -> Placed | None:
+        """Take an event; the hot path.
+
+        Args:
+            event: What was observed; its `at` is set here.
+            view_ms: The log's clock as the caller believes it is now; kept if the event opens a batch.
+
+        Returns:
+            Where it went; None if it was lost or is invalid.
+        """
+        if self.buffered >= self._buffer_events_max or self._closed:
+            self._lose()
+            return None
+        try:
+            lane = self._lane_of.get(event.instance) or self._lane(event.instance)
+            batch, index = lane.add(event, self._clock(), view_ms if 0 <= view_ms <= _VIEW_MS_MAX else 0)
+        except Exception as error:  # a caller's mistake must reach neither its own hot path nor the log
+            self._refuse(event, error)
+            return None
+        self.buffered += 1
+        if batch.due:
+            self._due[lane.partition].set()
+        elif index == 0 and self._loop is not None:
+            self._loop.call_later(lane.linger_ms / 1000, self._linger_over, lane, batch)
+        return Placed(lane.partition, batch.seq, index)
+
+    def advise(self, partition: int, linger_ms: int) -> None:
+        """Follow the scorer's advice for a partition, within the bounds; batches already open are not affected."""
+        if 0 <= partition < len(self._lanes):
+            low, high = self._linger_ms
+            self._lanes[partition].linger_ms = min(max(linger_ms, low), high)
+
+    async def flush(self, timeout_s: float = 5.0) -> bool:
+        """Send what has been added so far without waiting for lingers; tells whether Kafka has all of it."""
+        wanted = [lane.next_seq for lane in self._lanes]
+        for lane, due in zip(self._lanes, self._due, strict=True):
+            lane.expire()
+            due.set()
+        try:
+            async with asyncio.timeout(timeout_s):
+                while any(lane.acked < seq for lane, seq in zip(self._lanes, wanted, strict=True)):
+                    self._progress.clear()
+                    await self._progress.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self, timeout_s: float = 5.0) -> bool:
+        """Flush and leave; events that Kafka did not take are lost and counted. Tells whether it has all."""
+        self._closed = True
+        complete = not self.buffered or (bool(self._senders) and await self.flush(timeout_s))
+        for sender in self._senders:
+            await sender.stop()
+        await self.link.close()
+        if self.buffered:
+            log.warning("%d telemetry events were not delivered in time and are lost", self.buffered)
+            self.lost_events += self.buffered
+            self.buffered = 0
+        return complete
+
+    def _lane(self, instance: str) -> Lane:
+        lane = self._lanes[partition_for(instance.encode(), len(self._lanes))]
+        if len(self._lane_of) >= _KNOWN_MAX:
+            self._lane_of.clear()
+        self._lane_of[instance] = lane
+        return lane
+
+    def _lose(self) -> None:
+        self.lost_events += 1
+        if not self._closed:
+            log.warning("the buffer of %d events is full, new telemetry is lost", self._buffer_events_max)
+
+    def _refuse(self, event: Event, error: Exception) -> None:
+        self.invalid_events += 1
+        log.error("telemetry event refused: %s: %s: %r", type(error).__name__, error, event)
+
+    def _linger_over(self, lane: Lane, batch: Pending) -> None:
+        batch.due = True
+        self._due[lane.partition].set()
+
+    async def _send(self, lane: Lane) -> None:
+        due = self._due[lane.partition]
+        while True:
+            due.clear()
+            while group := lane.group():
+                await self._deliver(lane, group)
+            await due.wait()
+
+    async def _deliver(self, lane: Lane, group: Sequence[Pending]) -> None:
+        def records() -> list[Record]:
+            now_s = self._clock()
+            return [(None, batch.encoded(self._producer, self.incarnation, now_s)) for batch in group]
+
+        receipt = await self.link.produce(self._topic, lane.partition, records)
+        events = lane.acknowledge(receipt.written)
+        self.buffered -= events
+        self.sent_events += events
+        self.sent_batches += receipt.written
+        self._progress.set()
+        if receipt.offset >= 0:
+            for index in range(receipt.written):
+                self._tell(lane.partition, group[index].seq, receipt.offset + index, receipt.timestamp_ms)
+
+    def _tell(self, partition: int, seq: int, offset: int, timestamp_ms: int) -> None:
+        if self._on_ack is None:
+            return
+        try:
+            self._on_ack(partition, seq, offset, timestamp_ms)
+        except Exception:  # not ours to judge, and the batch is in the log
+            log.exception("the callback for acknowledged batches failed")

@@ -1,0 +1,71 @@
+"""Everything of the router that is not hot: health, readiness, metrics, the fleet page. FastAPI serves it.
+
+The proxy takes `/v1/*` before FastAPI sees it, because routing inside a framework costs more than the rest of a
+request.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from fastapi import FastAPI, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from evenload.router.dispatcher import Dispatcher
+from evenload.router.fleet import fleet
+from evenload.router.metrics import RouterMetrics
+from evenload.router.telemetry import Telemetry
+from evenload.schemas import __version__
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+
+def create_app(
+    dispatcher: Dispatcher, telemetry: Telemetry, metrics: RouterMetrics, stale_view_ms: float, lifespan: Lifespan
+) -> FastAPI:
+    """Return the administrative application."""
+    app = FastAPI(title="Evenload router", version=__version__, lifespan=lifespan)
+
+    @app.get("/healthz")
+    async def healthz() -> dict[str, str]:
+        """The process answers."""
+        return {"status": "ok"}
+
+    @app.get("/readyz")
+    async def readyz(response: Response) -> dict[str, Any]:
+        """Ready to take requests. Stale telemetry is told, but does not make a router unready: it routes on."""
+        reasons = telemetry.not_ready()
+        response.status_code = 503 if reasons else 200
+        age_ms = dispatcher.view.stale_ms(dispatcher.clock())
+        return {
+            "ready": not reasons,
+            "reasons": reasons,
+            "view": "local only" if age_ms is None else "stale" if age_ms > stale_view_ms else "fresh",
+            "snapshot_age_ms": None if age_ms is None else round(age_ms),
+        }
+
+    @app.get("/fleet")
+    async def get_fleet() -> dict[str, Any]:
+        """What this router believes of each instance, and why."""
+        return fleet(dispatcher, stale_view_ms)
+
+    @app.get("/metrics")
+    async def get_metrics() -> Response:
+        """Prometheus metrics."""
+        _read_gauges(dispatcher, telemetry, metrics)
+        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    return app
+
+
+def _read_gauges(dispatcher: Dispatcher, telemetry: Telemetry, metrics: RouterMetrics) -> None:
+    now_ms = dispatcher.log_clock.now_ms(dispatcher.clock())
+    for pool in dispatcher.pools.values():
+        metrics.token_error.labels(pool.name).set(pool.token_error)
+        for view in dispatcher.views(pool, now_ms):
+            metrics.in_flight.labels(pool.name, view.instance).set(view.in_flight)
+            metrics.score.labels(pool.name, view.instance).set(view.score)
+    age_ms = dispatcher.view.stale_ms(dispatcher.clock())
+    metrics.snapshot_age.set(-1 if age_ms is None else age_ms / 1000.0)
+    for state, count in telemetry.counts().items():
+        metrics.telemetry.labels(state).set(count)

@@ -1,0 +1,373 @@
+"""One attempt: send the request to the leased instance, judge what comes, and pass it on or give it back as a failure.
+
+The head of a response is held back until its first content (or its whole, if short) has been judged. So a 200 whose
+first event is an error, or that is cut before content, is a failure that another instance can make good, and the client
+sees one clean stream. Once the head has been sent nothing is retried: a stream that breaks is ended by an error event.
+
+The lease is finished in one `finally`, whatever happened; what it is finished with is written into `_end` on the way.
+Until something else is known the end is `client_gone`, which blames nobody: that is what a cancellation leaves.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from evenload.schemas.telemetry import OutcomeKind
+
+from .classify import Verdict, classify, classify_error
+from .client import Client
+from .errors import error_event
+from .headers import Headers, response_headers
+from .limits import Limits
+from .ports import Lease
+from .sse import SseObserver, error_payload
+from .upstream import BadResponse, ConnectFailed, Response, UpstreamError
+from .watch import Limit, Watch
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What is sent upstream, the same for each attempt."""
+
+    path: bytes
+    headers: Headers
+    body: bytes
+    stream: bool
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """An attempt that gave the client nothing.
+
+    Attributes:
+        verdict: what it means.
+        instance: where it happened.
+        status: of the upstream's error, 0 if there was none to pass on.
+        headers: of it, filtered.
+        body: of it.
+    """
+
+    verdict: Verdict
+    instance: str
+    status: int = 0
+    headers: Headers = []
+    body: bytes = b""
+
+
+class _End(msgspec.Struct):
+    kind: OutcomeKind = "client_gone"
+    cause: str = ""
+    retry_after_ms: float | None = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
+
+
+class _Answer(msgspec.Struct, gc=False):
+    usage: _Usage | None = None
+    error: Any = None
+
+
+_decode_answer = msgspec.json.Decoder(_Answer).decode
+
+
+class Attempt:
+    """One use of one lease.
+
+    Args:
+        lease: booked; finished by `run`, exactly once.
+        request: to send.
+        client: to answer.
+        watch: of the request's task.
+        limits: sizes and times.
+        clock: monotonic, seconds.
+
+    Attributes:
+        prompt_tokens: as the engine counted them, None if it did not say.
+    """
+
+    def __init__(
+        self,
+        lease: Lease,
+        request: Request,
+        client: Client,
+        watch: Watch,
+        *,
+        limits: Limits,
+        clock: Callable[[], float],
+    ) -> None:
+        self._lease = lease
+        self._request = request
+        self._client = client
+        self._watch = watch
+        self._limits = limits
+        self._clock = clock
+        self._sent_at_s = clock()
+        self._status = 0
+        self._end = _End()
+        self._ttft_ms: float | None = None
+        self._output_tokens = 0
+        self._response: Response | None = None
+        self._observer: SseObserver | None = None
+        self.prompt_tokens: int | None = None
+
+    async def run(self, wait_s: float = 0.0) -> Failure | None:
+        """Make the attempt.
+
+        Args:
+            wait_s: back-off before sending.
+
+        Returns:
+            None when the client has been answered, well or not; a failure when it has been sent nothing.
+        """
+        try:
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+                self._sent_at_s = self._clock()
+            return await self._guarded()
+        except Exception:
+            self._end.cause = "internal_error"
+            raise
+        finally:
+            self._finish()
+
+    async def _guarded(self) -> Failure | None:
+        try:
+            return await self._exchange()
+        except asyncio.CancelledError:
+            limit = self._watch.take_expired()
+            if limit is None:
+                if not self._end.cause:
+                    self._end.cause = "client_left" if self._watch.client_left else "cancelled"
+                raise
+            verdict = self._timed_out(limit)
+        except UpstreamError as error:
+            verdict = _verdict_of(error)
+        if not self._client.started:
+            return self._fail(verdict)
+        self._note(verdict)
+        await self._break_off()
+        return None
+
+    def _finish(self) -> None:
+        self._watch.unlimit()
+        if self._response is not None:
+            self._response.release()
+        end = self._end
+        self._lease.finish(
+            end.kind,
+            status=self._status,
+            cause=end.cause,
+            retry_after_ms=end.retry_after_ms,
+            ttft_ms=self._ttft_ms,
+            duration_ms=(self._clock() - self._sent_at_s) * 1000.0,
+            output_tokens=self._output_tokens,
+        )
+
+    async def _exchange(self) -> Failure | None:
+        request = self._request
+        if request.stream:
+            self._watch.limit(self._limits.first_token_s, "first_token")
+        else:
+            self._watch.limit(self._limits.answer_s, "answer")
+        response = await self._lease.upstream.request("POST", request.path, request.headers, request.body)
+        self._response = response
+        self._status = response.status
+        if not 200 <= response.status < 300:
+            return await self._refused(response)
+        if response.header(b"content-encoding") in (None, b"identity"):
+            if (response.header(b"content-type") or b"").startswith(b"text/event-stream"):
+                return await self._stream(response)
+            return await self._whole(response)
+        await self._opaque(response, [])
+        return None
+
+    # Answers that are not a stream.
+
+    async def _refused(self, response: Response) -> Failure:
+        self._watch.limit(self._limits.idle_s, "idle")
+        try:
+            body = await response.read_all(self._limits.error_body_bytes_max)
+        except UpstreamError:
+            body = b""  # the status alone says enough; what is left of the body is not passed on
+        verdict = classify(response.status, response.headers, body, now_s=time.time())
+        headers = response_headers(response.headers)
+        return self._fail(verdict, response.status if body else 0, headers, body)
+
+    async def _whole(self, response: Response) -> Failure | None:
+        held: list[bytes] = []
+        size = 0
+        while size <= self._limits.hold_bytes_max:
+            chunk = await response.read_chunk()
+            if not chunk:
+                return await self._complete(response, b"".join(held))
+            self._watch.limit(self._limits.idle_s, "idle")
+            held.append(chunk)
+            size += len(chunk)
+        await self._opaque(response, held)
+        return None
+
+    async def _complete(self, response: Response, body: bytes) -> Failure | None:
+        self._watch.unlimit()
+        try:
+            answer = _decode_answer(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            answer = _Answer()
+        self._note(Verdict("ok", ""))
+        if answer.error is not None:
+            verdict, code, _ = classify_error(answer.error)
+            if verdict.retriable:
+                return self._fail(verdict, code or 502, response_headers(response.headers), body)
+            self._note(verdict)
+        if answer.usage is not None:
+            self._note_usage(answer.usage.prompt_tokens, answer.usage.completion_tokens)
+        headers = response_headers(response.headers)
+        await self._client.answer(response.status, headers, body, self._lease.instance)
+        return None
+
+    async def _opaque(self, response: Response, held: list[bytes]) -> None:
+        """Pass on what is not looked into: long answers, and what somebody compressed unasked."""
+        await self._client.start(response.status, response_headers(response.headers), self._lease.instance)
+        if held:
+            await self._send(b"".join(held))
+        while chunk := await self._read(response):
+            await self._send(chunk)
+        self._note(Verdict("ok", ""))
+        await self._client.end()
+
+    # Streams.
+
+    async def _stream(self, response: Response) -> Failure | None:
+        observer = self._observer = SseObserver()
+        held, ended = await self._hold(response, observer)
+        failure = self._judge_held(observer, held, ended=ended)
+        if failure is not None:
+            return failure
+        headers = response_headers(response.headers, with_length=False)
+        await self._client.start(response.status, headers, self._lease.instance)
+        self._look(observer)
+        await self._send(held)
+        if not ended:
+            await self._relay(response, observer)
+        await self._end_stream(observer)
+        return None
+
+    async def _hold(self, response: Response, observer: SseObserver) -> tuple[bytes, bool]:
+        """Read until there is something to judge. Returns what came, and whether that is all."""
+        held: list[bytes] = []
+        size = 0
+        while size <= self._limits.hold_bytes_max:
+            chunk = await response.read_chunk()
+            if not chunk:
+                observer.close()
+                return b"".join(held), True
+            observer.feed(chunk)
+            held.append(chunk)
+            size += len(chunk)
+            if observer.content_started or observer.error is not None or observer.finished:
+                break
+        return b"".join(held), False
+
+    def _judge_held(self, observer: SseObserver, held: bytes, *, ended: bool) -> Failure | None:
+        error = observer.error
+        if error is not None and error.verdict.retriable:
+            payload = error_payload(held)
+            headers = [(b"content-type", b"application/json")]
+            return self._fail(error.verdict, (error.code or 502) if payload else 0, headers, payload or b"")
+        if ended and error is None and not observer.finished:
+            return self._fail(_cut(observer))
+        return None
+
+    async def _relay(self, response: Response, observer: SseObserver) -> None:
+        read, send, feed = response.read_chunk, self._client.write, observer.feed
+        watch, idle_s = self._watch, self._limits.idle_s
+        while True:
+            if self._ttft_ms is not None:
+                watch.limit(idle_s, "idle")  # until the first content its own limit goes on
+            chunk = await read()
+            if not chunk:
+                break
+            feed(chunk)
+            if self._ttft_ms is None:
+                self._look(observer)
+            else:
+                watch.unlimit()
+            await send(chunk)
+        observer.close()
+
+    def _look(self, observer: SseObserver) -> None:
+        if observer.content_started:
+            self._watch.unlimit()
+            self._ttft_ms = ttft_ms = (self._clock() - self._sent_at_s) * 1000.0
+            self._lease.first_token(ttft_ms)
+
+    async def _end_stream(self, observer: SseObserver) -> None:
+        self._watch.unlimit()
+        self._note_usage(observer.prompt_tokens, observer.output_tokens)
+        error = observer.error
+        if error is not None:  # passed on as it came
+            rejected = error.verdict.kind == "rejected"
+            self._note(error.verdict if rejected else Verdict("stream_error", error.verdict.cause))
+        elif observer.finished:
+            self._note(Verdict("ok", ""))
+        else:
+            self._note(_cut(observer))
+            if not observer.done:
+                return await self._break_off()
+        await self._client.end()
+        return None
+
+    async def _break_off(self) -> None:
+        """Tell the client that the answer is not whole: by an event where one fits, else by an unfinished body."""
+        observer = self._observer
+        if observer is None or not observer.at_boundary:
+            return  # the server closes the connection when a response is left unfinished
+        self._note_usage(observer.prompt_tokens, observer.output_tokens)
+        await self._client.end(
+            error_event(
+                "The instance failed in the middle of the answer. What came so far is not complete; ask again.",
+                code=self._end.cause or self._end.kind,
+            )
+        )
+
+    # Reading, sending, noting.
+
+    async def _read(self, response: Response) -> bytes:
+        self._watch.limit(self._limits.idle_s, "idle")
+        return await response.read_chunk()
+
+    async def _send(self, data: bytes) -> None:
+        self._watch.unlimit()
+        await self._client.write(data)
+
+    def _fail(self, verdict: Verdict, status: int = 0, headers: Headers | None = None, body: bytes = b"") -> Failure:
+        self._note(verdict)
+        return Failure(verdict, self._lease.instance, status, headers or [], body)
+
+    def _note(self, verdict: Verdict) -> None:
+        self._end = _End(verdict.kind, verdict.cause, verdict.retry_after_ms)
+
+    def _note_usage(self, prompt_tokens: Any, output_tokens: Any) -> None:
+        if isinstance(prompt_tokens, int) and prompt_tokens > 0:
+            self.prompt_tokens = prompt_tokens
+        if isinstance(output_tokens, int) and output_tokens >= 0:
+            self._output_tokens = output_tokens
+
+    def _timed_out(self, limit: Limit) -> Verdict:
+        # Without a stream a long silence may be a long answer: to ask again would generate it twice.
+        return Verdict("timeout", limit, None, limit != "answer")
+
+
+def _cut(observer: SseObserver) -> Verdict:
+    return Verdict("upstream_cut", "no_finish_reason" if observer.done else "eof")
+
+
+def _verdict_of(error: UpstreamError) -> Verdict:
+    if isinstance(error, ConnectFailed):
+        return Verdict("connect_error", error.cause)
+    if isinstance(error, BadResponse):
+        return Verdict("http_error", error.cause)
+    return Verdict("upstream_cut", error.cause)

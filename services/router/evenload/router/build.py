@@ -1,0 +1,134 @@
+"""From settings to a router that can run: the only place where its parts meet."""
+
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+
+from evenload.bus.emitter import Emitter
+from evenload.bus.records import RecordSender
+from evenload.bus.snapshots import SnapshotReader
+from evenload.bus.topics import partition_for, topic_names
+from evenload.router.app import create_app
+from evenload.router.dispatcher import Dispatcher
+from evenload.router.limits import Limits
+from evenload.router.metrics import RouterMetrics
+from evenload.router.pool import Pool
+from evenload.router.proxy import Proxy
+from evenload.router.telemetry import Telemetry
+from evenload.router.upstream import Upstream
+from evenload.routing import POLICIES, FleetView, LogClock
+from evenload.schemas import SnapshotBatch
+from evenload.scoring import digest
+from evenload.settings import PoolSettings, Settings, backend_keys
+from evenload.settings.code import code_digest
+from evenload.settings.scoring import pool_scoring, scoring_configs
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """A built router.
+
+    Attributes:
+        asgi: what a server runs.
+        telemetry: its background work; started and stopped by the application's lifespan.
+        dispatcher: its heart, for tests and embedding.
+    """
+
+    asgi: Proxy
+    telemetry: Telemetry
+    dispatcher: Dispatcher
+
+
+def build(settings: Settings, environ: dict[str, str]) -> Router:
+    """Build one router replica.
+
+    Raises:
+        SettingsError: an instance's key is missing, or a constant is out of bounds.
+    """
+    kafka, router, collector = settings.kafka, settings.router, settings.collector
+    keys = backend_keys(settings, environ)
+    configs = scoring_configs(settings)
+    partitions = {name: partition_for(name.encode(), kafka.partitions) for name in configs}
+    mono_ms = _monotonic_ms()
+    wall_ms = int(time.time() * 1000)
+    acknowledged: list[Callable[[int, int, int], None]] = []
+    emitter = Emitter(
+        kafka.bootstrap,
+        kafka.topic_prefix,
+        router.name,
+        partitions=kafka.partitions,
+        linger_ms_min=collector.linger_ms_min,
+        linger_ms_max=collector.linger_ms_max,
+        buffer_events_max=collector.buffer_events_max,
+        on_ack=lambda partition, seq, offset, _timestamp_ms: acknowledged[0](partition, seq, offset),
+    )
+    view = FleetView(configs, partitions, emitter.incarnation, wall_ms)
+    acknowledged.append(view.acknowledge)
+    decisions = RecordSender(emitter.link, topic_names(kafka.topic_prefix).decisions, partitions=kafka.partitions)
+    metrics = RouterMetrics()
+    dispatcher = Dispatcher(
+        router=router.name,
+        pools={pool.name: _pool(pool, router.max_body_bytes) for pool in settings.pools},
+        upstreams={
+            instance.id: Upstream(
+                instance.url, connect_timeout_s=pool.timeouts.connect_s, headers=_credential(keys.get(instance.id))
+            )
+            for pool in settings.pools
+            for instance in pool.instances
+        },
+        view=view,
+        log_clock=LogClock(wall_ms, mono_ms),
+        emitter=emitter,
+        send_decision=decisions.send,
+        watch=metrics,
+        rng=random.Random(router.seed),
+        clock=_monotonic_ms,
+        code_digest=code_digest(),
+    )
+
+    def reader_of(on_batch: Callable[[int, int, SnapshotBatch], None]) -> SnapshotReader:
+        return SnapshotReader(kafka.bootstrap, kafka.topic_prefix, kafka.partitions, on_batch)
+
+    telemetry = Telemetry(dispatcher, emitter, decisions, reader_of)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await telemetry.start()
+        yield
+        await telemetry.stop()
+        for upstream in dispatcher.upstreams.values():
+            upstream.close()
+
+    app = create_app(dispatcher, telemetry, metrics, router.stale_view_ms, lifespan)
+    limits = Limits(body_bytes_max=router.max_body_bytes)
+    return Router(Proxy(app, dispatcher, limits), telemetry, dispatcher)
+
+
+def _pool(pool: PoolSettings, body_bytes_max: int) -> Pool:
+    return Pool(
+        name=pool.name,
+        models=pool.models,
+        policy=POLICIES[pool.policy](),
+        instances=tuple(instance.id for instance in pool.instances),
+        config_digest=digest(pool_scoring(pool)),
+        limits=Limits(
+            body_bytes_max=body_bytes_max,
+            attempts_max=pool.retries.attempts_max,
+            back_off_s=pool.retries.backoff_ms / 1000.0,
+            back_off_s_max=pool.retries.backoff_ms_max / 1000.0,
+            first_token_s=pool.timeouts.first_token_s,
+            idle_s=pool.timeouts.idle_s,
+        ),
+    )
+
+
+def _credential(key: str | None) -> list[tuple[bytes, bytes]]:
+    return [(b"authorization", f"Bearer {key}".encode())] if key else []
+
+
+def _monotonic_ms() -> float:
+    return time.monotonic() * 1000.0

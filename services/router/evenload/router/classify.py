@@ -1,0 +1,262 @@
+"""What an upstream's error means: whose fault it is, what it says about the instance, and whether to try another.
+
+Pure. Three rules keep a client from steering verdicts about an instance through its own request:
+1. a 4xx that is not 402, 408 or 429 is the client's, unless type or code (never an echo of input) say quota;
+2. for those, a message counts only by how it *begins*, because engines echo input further inside;
+3. a message is looked at in its first 2,048 characters and never kept.
+"""
+
+import math
+from collections.abc import Iterable
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
+
+from evenload.schemas.telemetry import MILLISECONDS_MAX, OutcomeKind
+
+MESSAGE_CHARS_MAX = 2048
+
+# Words in `type` or `code`, lower case, without `_`, `-`, `.` and spaces.
+_QUOTA_WORDS = (
+    "insufficientquota",
+    "quotaexceeded",
+    "allocationquota",  # DashScope Throttling.AllocationQuota
+    "billinghardlimit",
+    "insufficientbalance",
+    "arrearage",  # DashScope, as a 400
+    "accountoverdue",  # Volcengine Ark, as a 403
+)
+_QUOTA_PHRASES = (
+    "you exceeded your current quota",
+    "your credit balance is too low",
+    "insufficient balance",
+    "you have reached your specified api usage limits",
+    "quota exceeded",
+)
+_KEY_LIMIT_PHRASES = (
+    "per key",
+    "per-key",
+    "api key limit",
+    "key limit",
+    "for this key",
+    "virtual key",
+    "per user",
+    "per-user",
+)
+_KEY_LIMIT_WORDS = ("keyratelimit", "keylimit", "userratelimit")
+_RATE_LIMIT_PHRASES = ("requests per min", "tokens per min", "requests per day", "tokens per day", "too many tokens")
+_RATE_LIMIT_WORDS = ("ratelimitexceeded", "throttling", "toomanyrequestsexception", "resourceexhausted")
+_KV_PHRASES = ("kv cache", "kv-cache", "kv_cache", "cache blocks", "kv blocks")
+_BUSY_PHRASES = (
+    "currently busy",
+    "cannot accept new requests",
+    "queue is full",
+    "queue full",
+    "overloaded",
+    "too many requests in",
+    "no available slot",
+    "at capacity",
+    "model is busy",
+)
+_DRAINING_PHRASES = ("cannot schedule new futures after shutdown", "shutting down", "is draining", "server is stopping")
+_LOADING_PHRASES = ("loading model", "model is loading", "not ready", "starting up")
+_DEAD_PHRASES = ("enginecore encountered", "enginedead", "engine is dead", "background loop has errored")
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The meaning of an error.
+
+    Attributes:
+        kind: as in the `Outcome` event.
+        cause: short stable code.
+        retry_after_ms: what the upstream asked for, None if it did not.
+        retriable: whether another instance may do better.
+    """
+
+    kind: OutcomeKind
+    cause: str
+    retry_after_ms: float | None = None
+    retriable: bool = True
+
+
+class _Fields(msgspec.Struct, frozen=True):
+    words: str
+    message: str
+    code: int | None
+    type: str
+
+
+def classify(status: int, headers: Iterable[tuple[bytes, bytes]], body_prefix: bytes, *, now_s: float = 0.0) -> Verdict:
+    """Judge a response that is not a 2xx.
+
+    Args:
+        status: HTTP status.
+        headers: with lower-case names.
+        body_prefix: the body, or its beginning.
+        now_s: seconds since 1970, for a Retry-After that is a date.
+    """
+    wait_ms = retry_after_ms(headers, now_s)
+    kind, cause, retriable = _judge(status, _fields(body_prefix), asked_to_wait=wait_ms is not None)
+    return Verdict(kind, cause, wait_ms, retriable)
+
+
+def classify_error(error: Any, *, error_type: str = "") -> tuple[Verdict, int | None, str]:
+    """Judge an error object that came inside a 200, in an event or as the body.
+
+    Args:
+        error: the decoded object, or a string.
+        error_type: a type that stood beside it.
+
+    Returns:
+        The verdict, the numeric code if there is one, and the short type.
+    """
+    fields = _of_object(error if isinstance(error, dict) else {"message": error, "type": error_type})
+    code = fields.code if fields.code is not None and 400 <= fields.code <= 599 else None
+    kind, cause, retriable = _judge(code or _status_of(fields.words), fields, asked_to_wait=False)
+    if kind == "http_error":
+        kind, cause = "stream_error", cause if code or cause in _CAUSES_BY_TEXT else "error_event"
+    return Verdict(kind, cause, None, retriable), code, fields.type
+
+
+_CAUSES_BY_TEXT = ("draining", "engine_dead", "not_ready")
+
+
+def retry_after_ms(headers: Iterable[tuple[bytes, bytes]], now_s: float) -> float | None:
+    """Return how long an upstream asks to wait: `retry-after-ms`, else `retry-after` in seconds or as an HTTP date."""
+    found = {name: value for name, value in headers if name in (b"retry-after", b"retry-after-ms")}
+    exact = _number(found.get(b"retry-after-ms", b""))
+    if exact is not None:
+        return min(exact, MILLISECONDS_MAX)
+    text = found.get(b"retry-after", b"")
+    seconds = _number(text)
+    if seconds is None:
+        seconds = _seconds_until(text, now_s)
+    return None if seconds is None else min(seconds * 1000.0, MILLISECONDS_MAX)
+
+
+def _number(text: bytes) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+def _seconds_until(text: bytes, now_s: float) -> float | None:
+    try:
+        moment = parsedate_to_datetime(text.decode("ascii"))
+    except (ValueError, TypeError, UnicodeDecodeError):
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, moment.timestamp() - now_s)
+
+
+def _judge(status: int, fields: _Fields, *, asked_to_wait: bool) -> tuple[OutcomeKind, str, bool]:
+    """Return kind, cause, retriable."""
+    if _is_quota(status, fields):
+        return "quota", "provider_quota", True
+    if status == 429:
+        return _judge_429(fields)
+    if status in (503, 529):
+        return _judge_503(status, fields, asked_to_wait=asked_to_wait)
+    if 400 <= status < 500 and status != 408:
+        return "rejected", f"http_{status}", False
+    for phrases, cause in ((_DRAINING_PHRASES, "draining"), (_DEAD_PHRASES, "engine_dead")):
+        if _has(fields.message, phrases):
+            return "http_error", cause, True
+    return "http_error", f"http_{status}", True
+
+
+def _is_quota(status: int, fields: _Fields) -> bool:
+    if status == 402:
+        return True
+    if status not in (400, 403, 429, 503):
+        return False
+    if _has(fields.words, _QUOTA_WORDS):
+        return True
+    return _has(fields.message, _QUOTA_PHRASES) if status in (429, 503) else fields.message.startswith(_QUOTA_PHRASES)
+
+
+def _judge_429(fields: _Fields) -> tuple[OutcomeKind, str, bool]:
+    if _has(fields.message, _KV_PHRASES):
+        return "saturated", "kv_exhausted", True
+    if _has(fields.message, _BUSY_PHRASES):
+        return "saturated", "engine_busy", True
+    if _has(fields.message, _KEY_LIMIT_PHRASES) or _has(fields.words, _KEY_LIMIT_WORDS):
+        return "rejected", "key_limit", False
+    if _has(fields.message, _RATE_LIMIT_PHRASES) or _has(fields.words, _RATE_LIMIT_WORDS):
+        # The upstream sees Evenload's credential, never the client's: this limit is the account's.
+        return "quota", "rate_limit", True
+    return "saturated", "http_429", True
+
+
+def _judge_503(status: int, fields: _Fields, *, asked_to_wait: bool) -> tuple[OutcomeKind, str, bool]:
+    if _has(fields.message, _KV_PHRASES):
+        return "saturated", "kv_exhausted", True
+    if _has(fields.message, _BUSY_PHRASES) or status == 529:
+        return "saturated", "engine_busy", True
+    if _has(fields.message, _DRAINING_PHRASES):
+        return "http_error", "draining", True
+    if _has(fields.message, _LOADING_PHRASES):
+        return "http_error", "not_ready", True
+    return ("saturated" if asked_to_wait else "http_error"), "http_503", True
+
+
+def _status_of(words: str) -> int:
+    """Return the status that an error without a numeric code stands for."""
+    if "overloaded" in words:
+        return 529
+    if "ratelimit" in words or "quota" in words:
+        return 429
+    if "invalidrequest" in words or "badrequest" in words or "validation" in words:
+        return 400
+    return 500
+
+
+def _has(text: str, needles: tuple[str, ...]) -> bool:
+    return any(needle in text for needle in needles)
+
+
+def _fields(body: bytes) -> _Fields:
+    try:
+        decoded = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return _of_object({"message": body[:MESSAGE_CHARS_MAX].decode("utf-8", "replace")})
+    if not isinstance(decoded, dict):
+        return _of_object({"message": decoded})
+    error = decoded.get("error")
+    if isinstance(error, dict):
+        return _of_object(error)
+    if isinstance(error, str):
+        return _of_object({"message": error, "type": decoded.get("error_type")})
+    return _of_object(decoded)
+
+
+def _of_object(error: dict[str, Any]) -> _Fields:
+    kind = error.get("type") or error.get("__type") or error.get("status") or ""
+    code = error.get("code")
+    message = error.get("message") or error.get("detail") or ""
+    if not isinstance(message, str):
+        message = ""
+    words = f"{kind} {code}".lower()
+    return _Fields(
+        words="".join(c for c in words[:256] if c not in "_-. "),
+        message=message[:MESSAGE_CHARS_MAX].lower().lstrip(),
+        code=_whole(code),
+        type=short_name(kind),
+    )
+
+
+def _whole(code: Any) -> int | None:
+    if isinstance(code, str) and code.isascii() and code.isdigit() and len(code) <= 6:
+        return int(code)
+    return code if isinstance(code, int) and not isinstance(code, bool) else None
+
+
+def short_name(value: Any) -> str:
+    """Return a type or code as a short plain word, so that no text of a user can hide in it."""
+    text = value if isinstance(value, str) else ""
+    return "".join(c for c in text if c.isascii() and (c.isalnum() or c in "_-. "))[:40]

@@ -1,0 +1,225 @@
+"""Choosing, booking and telling: the synchronous heart of the router's shell.
+
+`choose` reads the view, lets the pool's policy pick, books a lease and writes the decision record in one step without
+an await, so that a thousand concurrent choices see each other. What an attempt then experiences goes to the emitter
+and, in the same step, into the router's own view. Telemetry that cannot be sent is counted, never raised.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from evenload.router.decision import describe
+from evenload.router.pool import BYTES_PER_TOKEN, Pool
+from evenload.router.ports import Ask, NoInstance
+from evenload.router.upstream import Upstream
+from evenload.routing import FleetView, LeaseBook, LogClock, RecordedRng, Request, Rng, eligible
+from evenload.routing.leases import Lease
+from evenload.routing.policy import InstanceView
+from evenload.schemas import Event, FirstToken, Outcome, Overdue, SnapshotBatch, encode
+from evenload.schemas.telemetry import OutcomeKind
+
+UNSENT = 2**62  # the batch number of an event that the full emitter did not take: no snapshot will ever include it
+RATIO_WEIGHT = 0.05
+
+
+class Emitting(Protocol):
+    """What the dispatcher needs of the emitter."""
+
+    incarnation: int
+
+    def add(self, event: Event, view_ms: int) -> Any:
+        """Place the event in the open batch of its partition; None when it is full."""
+        ...
+
+
+class Watching(Protocol):
+    """What the dispatcher tells the metrics."""
+
+    def chosen(self, pool: str, instance: str, reason: str) -> None:
+        """One more choice."""
+        ...
+
+    def first_token(self, pool: str, instance: str, ttft_ms: float) -> None:
+        """One more first token."""
+        ...
+
+    def ended(self, pool: str, instance: str, outcome: Outcome) -> None:
+        """One more attempt ended."""
+        ...
+
+
+@dataclass(slots=True)
+class Dispatcher:
+    """See the module docstring.
+
+    Args:
+        router: configured name.
+        clock: monotonic milliseconds.
+        send_decision: takes (key, encoded decision); bounded, never blocks, never raises.
+    """
+
+    router: str
+    pools: Mapping[str, Pool]
+    upstreams: Mapping[str, Upstream]
+    view: FleetView
+    log_clock: LogClock
+    emitter: Emitting
+    send_decision: Callable[[bytes, bytes], object]
+    watch: Watching
+    rng: Rng
+    clock: Callable[[], float]
+    code_digest: str
+    book: LeaseBook = field(default_factory=LeaseBook)
+    _by_model: dict[str, Pool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._by_model = {model: pool for pool in self.pools.values() for model in pool.models}
+
+    def pool_of(self, model: str) -> Pool | None:
+        """Return the pool that serves a model, or the one that takes any."""
+        return self._by_model.get(model) or self._by_model.get("*")
+
+    def models(self) -> list[str]:
+        """Return the names that clients can ask for."""
+        return sorted(model for model in self._by_model if model != "*")
+
+    def views(self, pool: Pool, now_ms: int) -> list[InstanceView]:
+        """Return the pool's instances as this router believes them to be."""
+        return [self.view.read(name, self.book.counts(name), now_ms) for name in pool.instances]
+
+    def choose(self, request: Ask, tried: tuple[str, ...], attempt: int) -> "Attempt":
+        """Pick an instance and book it.
+
+        Raises:
+            NoInstance: no pool serves the model (404), or every instance of it has left (503).
+        """
+        pool = self.pool_of(request.model)
+        if pool is None:
+            known = ", ".join(self.models()) or "none"
+            raise NoInstance(404, "model_not_found", f"The model is not served here. Served models: {known}.")
+        mono_ms = self.clock()
+        now_ms = self.log_clock.now_ms(mono_ms)
+        views = self.views(pool, now_ms)
+        asked = Request(prompt_tokens=request.prompt_tokens, ordinal=pool.ordinal, tried=tried)
+        indices, excluded = eligible(views, asked, now_ms)
+        if not indices:
+            raise NoInstance(503, "no_instance", "Every instance that serves this model has left the fleet.", 1)
+        rng = RecordedRng(self.rng)
+        candidates = views if len(indices) == len(views) else [views[index] for index in indices]
+        choice = pool.policy.choose(candidates, asked, now_ms, rng)
+        winner = candidates[choice.index].instance
+        decision = describe(
+            ask=request,
+            attempt=attempt,
+            pool=pool,
+            request=asked,
+            now_ms=now_ms,
+            views=views,
+            excluded=excluded,
+            indices=indices,
+            choice=choice,
+            draws=rng.draws,
+            view=self.view,
+            router=self.router,
+            incarnation=self.emitter.incarnation,
+            code_digest=self.code_digest,
+        )
+        self.send_decision(request.request_id.encode(), encode(decision))
+        pool.ordinal += 1
+        lease = self.book.book(winner, request.prompt_tokens, mono_ms)
+        self.watch.chosen(pool.name, winner, choice.reason)
+        return Attempt(self, pool, lease, attempt)
+
+    def tell(self, event: Event) -> None:
+        """Send an own event and take it into the own view."""
+        now_ms = self.log_clock.now_ms(self.clock())
+        placed = self.emitter.add(event, now_ms)
+        self.view.observe(event, UNSENT if placed is None else placed.seq, now_ms)
+
+    def tick(self) -> None:
+        """Tell of requests that still wait for their first token, and of loads; call every 50 ms or so."""
+        mono_ms = self.clock()
+        for lease, age_ms in self.book.overdue(mono_ms):
+            name = lease.instance
+            generation = self.view.generation(name)
+            self.tell(Overdue(instance=name, gen=generation, age_ms=age_ms, prompt_tokens=lease.prompt_tokens))
+        for report in self.book.reports(mono_ms):
+            self.tell(report)
+
+    def take_snapshots(self, offset: int, batch: SnapshotBatch) -> None:
+        """Take in a snapshots record."""
+        mono_ms = self.clock()
+        jumped_ms = self.log_clock.anchor(batch.now_ms, mono_ms)
+        if jumped_ms:
+            self.view.jump(jumped_ms)
+        self.view.take(offset, batch, mono_ms)
+
+    def estimate_tokens(self, model: str, prompt_bytes: int) -> int:
+        """Return the estimated prompt tokens of so many bytes of UTF-8."""
+        pool = self.pool_of(model)
+        return int(prompt_bytes / (pool.bytes_per_token if pool else BYTES_PER_TOKEN)) + 1
+
+    def learn_tokens(self, model: str, prompt_bytes: int, prompt_tokens: int) -> None:
+        """Correct the bytes-per-token ratio by a count that an engine reported."""
+        pool = self.pool_of(model)
+        if pool is None or prompt_tokens <= 0 or prompt_bytes <= 0:
+            return
+        off = abs(prompt_bytes / pool.bytes_per_token - prompt_tokens) / prompt_tokens
+        pool.token_error += RATIO_WEIGHT * (off - pool.token_error)
+        pool.bytes_per_token += RATIO_WEIGHT * (prompt_bytes / prompt_tokens - pool.bytes_per_token)
+
+
+class Attempt:
+    """One attempt under way: a lease, and what it tells the fleet."""
+
+    __slots__ = ("_dispatcher", "_lease", "_pool", "attempt", "instance", "upstream")
+
+    def __init__(self, dispatcher: Dispatcher, pool: Pool, lease: Lease, attempt: int) -> None:
+        self._dispatcher = dispatcher
+        self._pool = pool
+        self._lease = lease
+        self.attempt = attempt
+        self.instance = lease.instance
+        self.upstream = dispatcher.upstreams[lease.instance]
+
+    def first_token(self, ttft_ms: float) -> None:
+        """Note the first content token, `ttft_ms` after the attempt was sent."""
+        if not self._lease.first_token():
+            return
+        dispatcher, name = self._dispatcher, self.instance
+        generation = dispatcher.view.generation(name)
+        dispatcher.tell(
+            FirstToken(instance=name, gen=generation, ttft_ms=ttft_ms, prompt_tokens=self._lease.prompt_tokens)
+        )
+        dispatcher.watch.first_token(self._pool.name, name, ttft_ms)
+
+    def finish(
+        self,
+        kind: OutcomeKind,
+        *,
+        status: int,
+        cause: str,
+        retry_after_ms: float | None,
+        ttft_ms: float | None,
+        duration_ms: float,
+        output_tokens: int,
+    ) -> None:
+        """Give the lease back and tell how it ended; only the first call counts."""
+        if not self._lease.release():
+            return
+        dispatcher = self._dispatcher
+        outcome = Outcome(
+            instance=self.instance,
+            gen=dispatcher.view.generation(self.instance),
+            kind=kind,
+            status=status,
+            cause=cause[:64],
+            retry_after_ms=retry_after_ms,
+            ttft_ms=ttft_ms,
+            duration_ms=duration_ms,
+            prompt_tokens=self._lease.prompt_tokens,
+            output_tokens=output_tokens,
+        )
+        dispatcher.tell(outcome)
+        dispatcher.watch.ended(self._pool.name, self.instance, outcome)

@@ -1,0 +1,70 @@
+"""Running one router replica: uvicorn round the built application."""
+
+import logging
+import os
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+
+from evenload.router.build import build
+from evenload.settings import Settings, SettingsError
+from evenload.settings.problems import Problem
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 2048
+
+
+class _Server(uvicorn.Server):
+    """Turns readiness off at the first signal, while open streams go on."""
+
+    def __init__(self, config: uvicorn.Config, leave: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._leave = leave
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        log.info("signal %d: no new requests; open streams may finish", sig)
+        self._leave()
+        super().handle_exit(sig, frame)
+
+
+def run(settings: Settings) -> None:
+    """Serve until SIGTERM or Ctrl-C; open streams get `router.drain_s` to finish.
+
+    Raises:
+        SettingsError: no pools, a missing key, or an address that cannot be listened on.
+    """
+    if not settings.pools:
+        raise SettingsError([Problem("settings", "pools", "a router needs at least one pool of instances")])
+    router = build(settings, dict(os.environ))
+    listener = _listen(settings.router.host, settings.router.port)
+    config = uvicorn.Config(
+        router.asgi,
+        loop="uvloop",
+        http="httptools",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=int(settings.router.drain_s) or None,
+    )
+    for pool in settings.pools:
+        log.info("pool %s: %d instances, policy %s", pool.name, len(pool.instances), pool.policy)
+    log.info("router %s listens on http://%s:%d", settings.router.name, settings.router.host, settings.router.port)
+    _Server(config, router.telemetry.leave).run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Open the listening socket before anything else starts, so that a taken port is one clear error."""
+    try:
+        return socket.create_server((host, port), backlog=BACKLOG, family=_family(host))
+    except OSError as error:
+        reason = f"cannot listen on {host}:{port}: {error.strerror or error}"
+        raise SettingsError([Problem("settings", "router.port", reason)]) from error
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

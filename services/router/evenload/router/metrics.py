@@ -1,0 +1,73 @@
+"""The router's Prometheus metrics: labels come from the configuration only, so the number of series is fixed."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from evenload.schemas import Outcome
+
+TTFT_BUCKETS_S = (0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 120.0)
+DURATION_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+
+
+class RouterMetrics:
+    """Counters and histograms of the hot path; gauges are set when the page is read."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        where = ("pool", "instance")
+        self._choices = Counter(
+            "evenload_router_choices",
+            "Attempts dispatched, by reason of the choice.",
+            (*where, "reason"),
+            registry=self.registry,
+        )
+        self._outcomes = Counter(
+            "evenload_router_attempts", "Attempts ended, by outcome.", (*where, "outcome"), registry=self.registry
+        )
+        self._ttft = Histogram(
+            "evenload_router_ttft_seconds",
+            "Time to first content token of an attempt.",
+            where,
+            buckets=TTFT_BUCKETS_S,
+            registry=self.registry,
+        )
+        self._duration = Histogram(
+            "evenload_router_attempt_seconds",
+            "Duration of an attempt.",
+            where,
+            buckets=DURATION_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.in_flight = Gauge("evenload_router_in_flight", "Own requests under way.", where, registry=self.registry)
+        self.score = Gauge(
+            "evenload_router_score", "Health score in this router's view.", where, registry=self.registry
+        )
+        self.snapshot_age = Gauge(
+            "evenload_router_snapshot_age_seconds",
+            "Age of the stalest partition's newest snapshot (-1: none yet).",
+            registry=self.registry,
+        )
+        self.telemetry = Gauge(
+            "evenload_router_telemetry",
+            "Telemetry events and batches, by what became of them.",
+            ("state",),
+            registry=self.registry,
+        )
+        self.token_error = Gauge(
+            "evenload_router_token_estimate_error",
+            "Smoothed relative error of prompt token estimates.",
+            ("pool",),
+            registry=self.registry,
+        )
+
+    def chosen(self, pool: str, instance: str, reason: str) -> None:
+        """One more choice."""
+        self._choices.labels(pool, instance, reason).inc()
+
+    def first_token(self, pool: str, instance: str, ttft_ms: float) -> None:
+        """One more first token."""
+        self._ttft.labels(pool, instance).observe(ttft_ms / 1000.0)
+
+    def ended(self, pool: str, instance: str, outcome: Outcome) -> None:
+        """One more attempt ended."""
+        self._outcomes.labels(pool, instance, outcome.kind).inc()
+        self._duration.labels(pool, instance).observe(outcome.duration_ms / 1000.0)

@@ -1,0 +1,28 @@
+"""A pool: instances that serve the same models under one policy."""
+
+from dataclasses import dataclass
+
+from evenload.router.limits import Limits
+from evenload.routing import Policy
+
+BYTES_PER_TOKEN = 4.0
+
+
+@dataclass(slots=True)
+class Pool:
+    """Instances that serve the same models under one policy.
+
+    Attributes:
+        ordinal: attempts dispatched so far.
+        bytes_per_token: learned from the `usage` of answers; `token_error` is the smoothed relative error of estimates.
+    """
+
+    name: str
+    models: tuple[str, ...]
+    policy: Policy
+    instances: tuple[str, ...]
+    config_digest: str
+    limits: Limits
+    ordinal: int = 0
+    bytes_per_token: float = BYTES_PER_TOKEN
+    token_error: float = 0.0

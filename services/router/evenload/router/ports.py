@@ -1,0 +1,97 @@
+"""What the data plane needs from the routing side. It knows nothing of views, scores, policies or Kafka."""
+
+from typing import Protocol
+
+import msgspec
+
+from evenload.schemas.telemetry import OutcomeKind
+
+from .upstream import Upstream
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """A request as routing sees it; nothing of its text.
+
+    Attributes:
+        request_id: the client's or a made one, at most 128 plain characters.
+        model: as the client named it.
+        prompt_tokens: estimated.
+        stream: whether the client wants server-sent events.
+        endpoint: "chat/completions", "completions" or "embeddings".
+        max_tokens: the client's limit of the answer, None if it gave none.
+    """
+
+    request_id: str
+    model: str
+    prompt_tokens: int
+    stream: bool
+    endpoint: str
+    max_tokens: int | None = None
+
+
+class Lease(Protocol):
+    """A booking of one instance for one attempt."""
+
+    instance: str
+    upstream: Upstream
+    attempt: int
+
+    def first_token(self, ttft_ms: float) -> None:
+        """The first content token arrived `ttft_ms` after the attempt was sent. Called at most once, before finish."""
+
+    def finish(
+        self,
+        kind: OutcomeKind,
+        *,
+        status: int,
+        cause: str,
+        retry_after_ms: float | None,
+        ttft_ms: float | None,
+        duration_ms: float,
+        output_tokens: int,
+    ) -> None:
+        """Release the booking. The data plane calls it exactly once; an implementation ignores later calls."""
+
+
+class NoInstance(Exception):  # noqa: N818 - named for what happened
+    """There is nobody to send the request to.
+
+    Attributes:
+        status: HTTP status for the client: 404 unknown model, 429 or 503 otherwise.
+        code: stable code in the error body.
+        message: says what to do.
+        retry_after_s: whole seconds, None if unknown.
+    """
+
+    def __init__(self, status: int, code: str, message: str, retry_after_s: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+
+class Dispatcher(Protocol):
+    """Chooses and books."""
+
+    def choose(self, request: Ask, tried: tuple[str, ...], attempt: int) -> Lease:
+        """Choose an instance and book it, in one synchronous step.
+
+        Args:
+            request: what is to be served.
+            tried: instances of earlier attempts, oldest first. Prefer others; one of these may be returned when no
+                other is usable, and the data plane then backs off before it sends.
+            attempt: 0 for the first.
+
+        Raises:
+            NoInstance: nobody can serve it.
+        """
+
+    def estimate_tokens(self, model: str, prompt_bytes: int) -> int:
+        """Estimate prompt tokens from the size of the prompt."""
+
+    def learn_tokens(self, model: str, prompt_bytes: int, prompt_tokens: int) -> None:
+        """Learn from what an engine counted."""
+
+    def models(self) -> list[str]:
+        """Names that `choose` knows."""

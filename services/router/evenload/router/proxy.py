@@ -1,0 +1,183 @@
+"""The data plane's front: a raw ASGI callable that takes the hot endpoints and leaves the rest to the app behind it.
+
+A framework's routing costs as much again as the whole request (platform notes: 75 to 105 us), so the three endpoints
+that carry traffic are matched here by one dictionary look-up. The body goes upstream byte for byte and the answer comes
+back byte for byte; of the body only `model`, `stream` and `max_tokens` are looked at.
+
+Reading order: here, `exchange.py` (attempts), `attempt.py` (one attempt), `watch.py` (interruptions), `upstream.py`.
+"""
+
+import random
+import time
+from binascii import hexlify
+from collections.abc import Awaitable, Callable, MutableMapping
+from os import urandom
+from typing import Any
+
+import msgspec
+
+from .attempt import Request
+from .client import Client, Send
+from .errors import INVALID_REQUEST, error_body, error_headers
+from .exchange import Exchange, Plan
+from .headers import request_headers, request_id_of
+from .limits import Limits
+from .ports import Ask, Dispatcher
+from .watch import Receive
+
+ENDPOINTS = {
+    "/v1/chat/completions": "chat/completions",
+    "/v1/completions": "completions",
+    "/v1/embeddings": "embeddings",
+}
+# Bytes of a request that are not prompt: keys of a minimal chat request with model, one message, stream and a limit.
+# What is left is taken for prompt; the learned bytes-per-token ratio absorbs escapes and further keys. Inline images
+# are counted as if they were text.
+FRAMING_BYTES = 96
+
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+
+class _Head(msgspec.Struct, gc=False):
+    model: str
+    stream: bool | None = None
+    max_tokens: int | float | None = None
+    max_completion_tokens: int | float | None = None
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode
+
+
+class _Unservable(Exception):  # noqa: N818 - named for what happened
+    """The request is refused before an instance is chosen."""
+
+    def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
+        super().__init__(code)
+        self.status = status
+        self.body = error_body(message, error_type=INVALID_REQUEST, code=code, param=param)
+
+
+class _ClientLeft(Exception):  # noqa: N818 - named for what happened
+    """The client left before its request was complete."""
+
+
+class Proxy:
+    """ASGI callable.
+
+    Args:
+        app: gets everything that is not a POST to one of `ENDPOINTS`.
+        dispatcher: chooses and books instances.
+        limits: sizes and times.
+        clock: monotonic, seconds; for durations that are reported.
+        rng: for back-off jitter.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        dispatcher: Dispatcher,
+        limits: Limits | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._app = app
+        self._dispatcher = dispatcher
+        self._limits = limits or Limits()
+        self._exchange = Exchange(dispatcher, self._limits, clock, rng or random.Random())
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Serve one ASGI scope."""
+        if scope["type"] == "http" and scope["method"] == "POST":
+            endpoint = ENDPOINTS.get(scope["path"])
+            if endpoint is not None:
+                return await self._serve(endpoint, scope, receive, send)
+        return await self._app(scope, receive, send)
+
+    async def _serve(self, endpoint: str, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        headers = scope["headers"]
+        request_id = request_id_of(headers) or b"req-" + hexlify(urandom(12))
+        client = Client(send, request_id)
+        try:
+            body = await _read_body(headers, receive, self._limits.body_bytes_max)
+            plan = self._plan(endpoint, scope["path"], headers, request_id, body)
+        except _Unservable as refusal:
+            return await client.answer(refusal.status, error_headers(refusal.body), refusal.body)
+        except _ClientLeft:
+            return None
+        return await self._exchange.serve(plan, client, receive)
+
+    def _plan(
+        self, endpoint: str, path: str, headers: list[tuple[bytes, bytes]], request_id: bytes, body: bytes
+    ) -> Plan:
+        head = _read_head(body)
+        prompt_bytes = max(1, len(body) - FRAMING_BYTES)
+        max_tokens = head.max_completion_tokens if head.max_tokens is None else head.max_tokens
+        ask = Ask(
+            request_id=request_id.decode("ascii"),
+            model=head.model,
+            prompt_tokens=self._dispatcher.estimate_tokens(head.model, prompt_bytes),
+            stream=bool(head.stream),
+            endpoint=endpoint,
+            max_tokens=None if max_tokens is None else int(max_tokens),
+        )
+        request = Request(path.encode("ascii"), request_headers(headers, request_id), body, ask.stream)
+        return Plan(ask, request, prompt_bytes)
+
+
+def _read_head(body: bytes) -> _Head:
+    try:
+        return _decode_head(body)
+    except msgspec.ValidationError as error:
+        # msgspec's texts name a field and types, never a value.
+        raise _Unservable(400, "invalid_value", f"The request is not valid: {error}.", _field_of(error)) from None
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise _Unservable(400, "invalid_json", "The body is not valid JSON; send one JSON object in UTF-8.") from None
+
+
+def _field_of(error: msgspec.ValidationError) -> str | None:
+    text = str(error)
+    return next((field for field in _Head.__struct_fields__ if f"`{field}`" in text or f"$.{field}`" in text), None)
+
+
+async def _read_body(headers: list[tuple[bytes, bytes]], receive: Receive, limit: int) -> bytes:
+    """Return the body.
+
+    Raises:
+        _Unservable: it is longer than `limit`; raised before more than that has been kept.
+        _ClientLeft: the client went away.
+    """
+    for name, value in headers:
+        if name == b"content-length" and (len(value) > 15 or int(value) > limit):
+            raise _too_large(limit)
+    message = await receive()
+    if message["type"] != "http.request":
+        raise _ClientLeft
+    first: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        if len(first) > limit:
+            raise _too_large(limit)
+        return first
+    return await _read_rest(first, receive, limit)
+
+
+async def _read_rest(first: bytes, receive: Receive, limit: int) -> bytes:
+    chunks = [first]
+    size = len(first)
+    while True:
+        if size > limit:
+            raise _too_large(limit)
+        message = await receive()
+        if message["type"] != "http.request":
+            raise _ClientLeft
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
+        if not message.get("more_body", False):
+            break
+    if size > limit:
+        raise _too_large(limit)
+    return b"".join(chunks)
+
+
+def _too_large(limit: int) -> _Unservable:
+    return _Unservable(413, "request_too_large", f"The request body is over the limit of {limit} bytes; send less.")

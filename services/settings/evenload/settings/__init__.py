@@ -1,0 +1,50 @@
+"""The settings of Evenload: one YAML file, the environment and the command line, checked at start.
+
+Start reading at `models.py` (the sections) and `load.py` (where they come from).
+"""
+
+from evenload.settings.base import LogLevel, LogSettings
+from evenload.settings.load import backend_keys, config_path, load_settings
+from evenload.settings.models import (
+    BrokerSettings,
+    CollectorSettings,
+    KafkaSettings,
+    RouterSettings,
+    ScorerSettings,
+    Settings,
+)
+from evenload.settings.pools import (
+    ANY_MODEL,
+    InstanceSettings,
+    PolicyName,
+    PoolSettings,
+    RetrySettings,
+    ScoringSettings,
+    TimeoutSettings,
+)
+from evenload.settings.problems import Problem, SettingsError
+from evenload.settings.reference import reference
+
+__all__ = [
+    "ANY_MODEL",
+    "BrokerSettings",
+    "CollectorSettings",
+    "InstanceSettings",
+    "KafkaSettings",
+    "LogLevel",
+    "LogSettings",
+    "PolicyName",
+    "PoolSettings",
+    "Problem",
+    "RetrySettings",
+    "RouterSettings",
+    "ScorerSettings",
+    "ScoringSettings",
+    "Settings",
+    "SettingsError",
+    "TimeoutSettings",
+    "backend_keys",
+    "config_path",
+    "load_settings",
+    "reference",
+]

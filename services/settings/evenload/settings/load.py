@@ -1,0 +1,131 @@
+"""From command line, environment and file to one checked `Settings`, or one error that lists every problem."""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from evenload.settings.environment import read_environment
+from evenload.settings.files import FileContent, read_yaml
+from evenload.settings.models import Settings
+from evenload.settings.problems import Problem, SettingsError, dotted
+from evenload.settings.sources import Sources, nested
+from evenload.settings.suggestions import did_you_mean, model_at
+
+DEFAULT_FILE = Path("evenload.yaml")
+CONFIG_VARIABLE = "EVENLOAD_CONFIG"
+
+
+def load_settings(
+    config: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Load the settings; precedence: overrides, environment, file, defaults.
+
+    Args:
+        config: The YAML file; without it `EVENLOAD_CONFIG` of `environ`, else `evenload.yaml` in the working folder if
+            there is one.
+        overrides: Values of the command line, nested (`{"router": {"port": 1}}`) or dotted (`{"router.port": 1}`);
+            None means not given.
+        environ: The environment; `os.environ` if not given.
+
+    Raises:
+        SettingsError: A file, a key or a value is bad; lists all of them.
+    """
+    environ = os.environ if environ is None else environ
+    path = config_path(config, environ)
+    content = read_yaml(path) if path is not None else FileContent()
+    env, names, problems = read_environment(environ)
+    sources = Sources(nested(overrides or {}), env, names, content.data, content.lines, path)
+    problems = [*content.problems, *problems]
+    try:
+        settings = Settings.model_validate(sources.merged())
+    except ValidationError as error:
+        problems += [problem for detail in error.errors() for problem in _problems(detail, sources)]
+    else:
+        problems = [problem for problem in problems if not _is_key_variable(problem, settings)]
+    if problems:
+        raise SettingsError(problems)
+    return settings
+
+
+def config_path(config: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """Find the file to read: the option, the variable, the default if it is there, or none."""
+    if config is not None:
+        return config
+    if environ.get(CONFIG_VARIABLE):
+        return Path(environ[CONFIG_VARIABLE])
+    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
+
+
+def backend_keys(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+    """Read the keys that the instances want, by instance id; called by what sends requests to them.
+
+    Raises:
+        SettingsError: A variable that `api_key_env` names is missing or empty.
+    """
+    keys: dict[str, str] = {}
+    problems: list[Problem] = []
+    for p, pool in enumerate(settings.pools):
+        for i, instance in enumerate(pool.instances):
+            if instance.api_key_env is None:
+                continue
+            keys[instance.id] = environ.get(instance.api_key_env, "")
+            if not keys[instance.id]:
+                key = dotted(("pools", p, "instances", i, "api_key_env"))
+                reason = f"the key of instance {instance.id!r} is missing or empty"
+                problems.append(Problem(f"environment {instance.api_key_env}", key, reason))
+    if problems:
+        raise SettingsError(problems)
+    return keys
+
+
+def _is_key_variable(problem: Problem, settings: Settings) -> bool:
+    """Tell whether an unknown variable is one that an instance names as holding its key."""
+    names = {f"environment {i.api_key_env}" for pool in settings.pools for i in pool.instances if i.api_key_env}
+    return problem.source in names
+
+
+def _problems(detail: ErrorDetails, sources: Sources) -> Iterator[Problem]:
+    if detail["type"] == "conflicts":
+        for location, reason in detail["ctx"]["problems"]:
+            yield Problem(sources.describe(location), dotted(location), reason)
+        return
+    if detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]:
+        return  # the list is long enough; what is in it is bad, and reported
+    location = detail["loc"]
+    yield Problem(sources.describe(location), dotted(location), _reason(detail))
+
+
+def _reason(detail: ErrorDetails) -> str:
+    """Say what is wrong in the words of a configuration file."""
+    location, message = detail["loc"], detail["msg"]
+    match detail["type"]:
+        case "extra_forbidden":
+            parent = model_at(Settings, location[:-1])
+            return "unknown key" + did_you_mean(str(location[-1]), parent.model_fields if parent else ())
+        case "missing":
+            return "is required"
+        case "base_url" if "@" in str(detail["input"]):
+            # A URL with a credential in it is not repeated: errors end up in logs.
+            return message
+        case "literal_error":
+            message = f"must be {detail['ctx']['expected']}"
+        case "tuple_type":
+            message = "must be a list (in the environment: JSON)"
+        case "model_type" | "dict_type":
+            message = "must be a mapping of keys (in the environment: JSON)"
+        case _:
+            message = (message[:1].lower() + message[1:]).replace("input should", "must")
+    return f"{message}, not {_given(detail['input'])}"
+
+
+def _given(value: object) -> str:
+    """Repeat what was given if it is short and plain."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "a list" if isinstance(value, list | tuple) else f"{value!r:.80}"

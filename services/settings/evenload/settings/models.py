@@ -1,0 +1,187 @@
+"""The settings of the whole of Evenload: one model, one section per process."""
+
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from evenload.settings.base import LogSettings, Name, Port, Section
+from evenload.settings.pools import PoolSettings
+from evenload.settings.problems import Location
+
+ENV_PREFIX = "EVENLOAD_"
+ENV_DELIMITER = "__"
+
+
+class KafkaSettings(Section):
+    """The Kafka cluster and the topics on it."""
+
+    bootstrap: str = Field(
+        "127.0.0.1:9092",
+        pattern=r"^[^\s,:]+:\d{1,5}(,[^\s,:]+:\d{1,5})*$",
+        max_length=4096,
+        description="Brokers as `host:port`, separated by commas.",
+    )
+    topic_prefix: Name = Field("evenload", description="First part of all topic names.")
+    partitions: int = Field(
+        4, ge=1, le=1000, description="Partitions of telemetry, snapshots and state; fixed for the life of a cluster."
+    )
+    replication: int = Field(1, ge=1, le=10, description="Replicas per partition; 3 in production.")
+
+
+def _default_name(data: Any, port_key: str, port: int) -> Any:
+    """Name a process `hostname-port` unless the settings name it."""
+    if not isinstance(data, dict) or data.get("name"):
+        return data
+    given = str(data.get(port_key, port))
+    # A bad port or an odd hostname must not show up as a bad name.
+    host = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:100].lstrip("._-") or "host"
+    return {**data, "name": f"{host}-{given if given.isdecimal() else port}"}
+
+
+class RouterSettings(Section):
+    """One router replica."""
+
+    host: str = Field("127.0.0.1", min_length=1, max_length=255, description="Address to listen on.")
+    port: Port = Field(8080, description="Port to listen on.")
+    name: Name = Field(
+        "", description="Name of the replica in telemetry and decisions. Hostname and port if not given."
+    )
+    max_body_bytes: int = Field(
+        32 * 1024 * 1024, ge=1024, le=1024**3, description="Largest request body; a larger one is answered with 413."
+    )
+    drain_s: float = Field(30, ge=0, le=3600, description="Time for open streams to finish after SIGTERM.")
+    stale_view_ms: int = Field(5000, ge=500, le=600_000, description="Snapshot age beyond which the view says stale.")
+    seed: int | None = Field(
+        None, ge=0, lt=2**63, description="Seed of the routing draws; null takes one from the system."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name(cls, data: Any) -> Any:
+        return _default_name(data, "port", 8080)
+
+
+class ScorerSettings(Section):
+    """One Faust worker."""
+
+    app_id: Name = Field("evenload-scorer", description="Consumer group; the workers of one cluster share it.")
+    web_port: Port = Field(8081, description="Port of `/metrics` and readiness, on 127.0.0.1.")
+    flush_ms: int = Field(100, ge=10, le=2000, description="Least time between two snapshots of an instance.")
+    heartbeat_ms: int = Field(2000, ge=100, le=60_000, description="Most time between two snapshots of an instance.")
+    checkpoint_ms: int = Field(1000, ge=100, le=60_000, description="Least time between two state records.")
+    session_timeout_s: int = Field(
+        6, ge=1, le=300, description="Time after which a silent worker loses its partitions."
+    )
+    heartbeat_interval_s: int = Field(1, ge=1, le=100, description="Time between heartbeats to the group.")
+    target_records_per_s: int = Field(
+        200, ge=10, le=10_000, description="Records per second and partition that the advised linger aims at."
+    )
+
+
+class CollectorSettings(Section):
+    """The poller of the engines' gauges, and the linger of every telemetry producer."""
+
+    name: Name = Field("", description="Name of the collector in telemetry. Hostname and metrics port if not given.")
+    metrics_port: Port = Field(8082, description="Port of the collector's own `/metrics`, on 127.0.0.1.")
+    poll_ms: int = Field(250, ge=50, le=60_000, description="Time between two polls of an instance.")
+    timeout_s: float = Field(1.0, gt=0, le=60, description="Limit of one poll.")
+    linger_ms_min: int = Field(20, ge=1, le=10_000, description="Shortest time that events wait for a batch.")
+    linger_ms_max: int = Field(500, ge=1, le=10_000, description="Longest time that events wait for a batch.")
+    buffer_events_max: int = Field(
+        100_000,
+        ge=100,
+        le=100_000_000,
+        description="Events kept in memory while Kafka is away; more are lost, counted.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name(cls, data: Any) -> Any:
+        return _default_name(data, "metrics_port", 8082)
+
+
+class BrokerSettings(Section):
+    """The embedded Kafka of `evenload broker`, `up`, `demo` and the tests."""
+
+    port: int = Field(
+        9092, ge=0, le=65535, description="Port on 127.0.0.1; 0 takes a free one and remembers it in the data folder."
+    )
+    data_dir: Path = Field(Path(".evenload/kafka"), description="Folder of its data; survives restarts.")
+    memory_mb: int = Field(256, ge=128, le=65_536, description="Heap of its Java process.")
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. Build it with `load_settings`, or directly in tests: then nothing else is read."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        validate_default=True,
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter=ENV_DELIMITER,
+    )
+
+    kafka: KafkaSettings = Field(default_factory=KafkaSettings, description="The Kafka cluster.")
+    pools: tuple[PoolSettings, ...] = Field((), max_length=1000, description="What serves which models.")
+    router: RouterSettings = Field(default_factory=RouterSettings, description="One router replica.")
+    scorer: ScorerSettings = Field(default_factory=ScorerSettings, description="One scorer worker.")
+    collector: CollectorSettings = Field(default_factory=CollectorSettings, description="The poller.")
+    broker: BrokerSettings = Field(default_factory=BrokerSettings, description="The embedded Kafka.")
+    log: LogSettings = Field(default_factory=LogSettings, description="Logging of every process.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the names are those of pydantic-settings
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what is passed in: `load_settings` merges the sources, so that it can say where a bad value stands."""
+        return (init_settings,)
+
+    @model_validator(mode="after")
+    def _keys_agree(self) -> "Settings":
+        problems = list(conflicts(self))
+        if problems:
+            text = "; ".join(f"{location}: {reason}" for location, reason in problems)
+            raise PydanticCustomError("conflicts", "{text}", {"text": text, "problems": problems})
+        return self
+
+
+def conflicts(settings: Settings) -> list[tuple[Location, str]]:
+    """Find what each section alone cannot see: names used twice, and bounds in the wrong order."""
+    found: list[tuple[Location, str]] = []
+    owners: dict[tuple[str, str], str] = {}
+
+    def claim(kind: str, value: str, owner: str, location: Location) -> None:
+        if (kind, value) in owners:
+            found.append((location, f"{kind} {value!r} is already used by {owners[kind, value]}"))
+        owners.setdefault((kind, value), owner)
+
+    for p, pool in enumerate(settings.pools):
+        claim("pool name", pool.name, f"pools[{p}]", ("pools", p, "name"))
+        for m, model in enumerate(pool.models):
+            claim("model", model, f"pool {pool.name!r}", ("pools", p, "models", m))
+        for i, instance in enumerate(pool.instances):
+            claim(
+                "instance id", instance.id, f"pool {pool.name!r} ({instance.url})", ("pools", p, "instances", i, "id")
+            )
+            if pool.forward_authorization and instance.api_key_env:
+                reason = "cannot be combined with forward_authorization: only one credential can be sent"
+                found.append((("pools", p, "instances", i, "api_key_env"), reason))
+        if pool.retries.backoff_ms > pool.retries.backoff_ms_max:
+            found.append((("pools", p, "retries", "backoff_ms_max"), "must not be less than backoff_ms"))
+    if settings.collector.linger_ms_min > settings.collector.linger_ms_max:
+        found.append((("collector", "linger_ms_max"), "must not be less than linger_ms_min"))
+    if settings.scorer.flush_ms > settings.scorer.heartbeat_ms:
+        found.append((("scorer", "heartbeat_ms"), "must not be less than flush_ms"))
+    if settings.scorer.heartbeat_interval_s * 3 > settings.scorer.session_timeout_s:
+        found.append((("scorer", "session_timeout_s"), "must be at least three times heartbeat_interval_s"))
+    return found

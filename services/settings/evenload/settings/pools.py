@@ -1,0 +1,163 @@
+"""Pools: which instances serve which models, and by which constants they are scored and chosen."""
+
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from evenload.settings.base import Name, Section
+
+PolicyName = Literal[
+    "health",
+    "peak-ewma",
+    "health-ramp",
+    "peak-ewma-decay",
+    "round-robin",
+    "random",
+    "least-connections",
+    "p2c-in-flight",
+]
+ANY_MODEL = "*"
+DEFAULT_PORTS = {"http": 80, "https": 443}
+URL_SHAPE = "must be http(s)://host[:port][/prefix]"
+
+
+def base_url(text: str) -> str:
+    """Check and normalise an instance's address.
+
+    Returns:
+        The URL without a slash at its end.
+
+    Raises:
+        PydanticCustomError: It is not `http(s)://host[:port][/prefix]`.
+    """
+    try:
+        parts = urlsplit(text)
+        port_ok = parts.port is None or parts.port > 0
+    except ValueError:
+        raise PydanticCustomError("base_url", URL_SHAPE) from None
+    if parts.scheme not in DEFAULT_PORTS or not parts.hostname or not port_ok:
+        raise PydanticCustomError("base_url", URL_SHAPE)
+    if "@" in parts.netloc:
+        raise PydanticCustomError("base_url", URL_SHAPE + "; name the variable that holds a key in api_key_env")
+    if parts.query or parts.fragment or any(c.isspace() for c in text):
+        raise PydanticCustomError("base_url", URL_SHAPE + ", without query, fragment or spaces")
+    return text.rstrip("/")
+
+
+def host_port(url: str) -> str:
+    """Derive an instance id from its URL: `http://gpu-1:8000/v1x` is `gpu-1:8000`."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return f"{f'[{host}]' if ':' in host else host}:{parts.port or DEFAULT_PORTS[parts.scheme]}"
+
+
+class InstanceSettings(Section):
+    """One engine, or one provider's endpoint."""
+
+    id: str = Field(
+        "",
+        pattern=r"^[A-Za-z0-9\[][A-Za-z0-9._:\[\]-]*$",
+        max_length=128,
+        description="Name in telemetry and decisions; unique in the file. Host and port of the URL if not given.",
+    )
+    url: Annotated[str, AfterValidator(base_url)] = Field(
+        max_length=2048, description="Base address without `/v1`: `http(s)://host[:port][/prefix]`."
+    )
+    kind: Literal["vllm", "none"] = Field(
+        "vllm", description="Whose `/metrics` are polled; `none` for a provider without gauges."
+    )
+    api_key_env: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        max_length=128,
+        description="Environment variable that holds the key sent to this instance as a bearer token.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _derive_id(cls, data: Any) -> Any:
+        """Fill in the id; a URL that cannot be read is reported by its own validator."""
+        if not isinstance(data, dict) or data.get("id"):
+            return data
+        try:
+            return {**data, "id": host_port(base_url(str(data.get("url"))))}
+        except PydanticCustomError:
+            return {**data, "id": "unknown"}
+
+
+class ScoringSettings(Section):
+    """Constants of the health score of one pool; they mirror `evenload.scoring.ScoringConfig`."""
+
+    ttft_limit_ms: float = Field(2000, gt=0, le=3_600_000, description="TTFT at which the TTFT term is 1.")
+    waiting_limit: float = Field(30, gt=0, le=1_000_000, description="Waiting requests at which the queue term is 1.")
+    kv_threshold: float = Field(0.80, ge=0, lt=1, description="KV cache use above which the queue term counts it.")
+    ewma_alpha: float = Field(0.2, gt=0, le=1, description="Weight of the newest TTFT sample.")
+    error_gain: float = Field(5, gt=0, le=1000, description="Error term per error ratio: 5 means 20 % errors give 1.")
+    damping_points_per_s: float = Field(15, gt=0, le=1000, description="How fast the published score may rise.")
+    warmup_score: float = Field(30, ge=0, le=100, description="Score of a new, restarted or never-seen instance.")
+    cooling_ms_min: int = Field(3000, ge=100, le=600_000, description="Shortest cooling after 429 or 503.")
+    cooling_ms_max: int = Field(5000, ge=100, le=600_000, description="Longest cooling without Retry-After.")
+    cooling_ms_cap: int = Field(60_000, ge=100, le=3_600_000, description="Longest Retry-After that is believed.")
+    long_prompt_tokens: int = Field(
+        4096, ge=1, le=10_000_000, description="From this size on, prompts avoid an instance whose KV cache is full."
+    )
+    gauges_expire_ms: int = Field(10_000, ge=500, le=600_000, description="Age at which polled gauges are unknown.")
+    load_expire_ms: int = Field(
+        3000, ge=1000, le=600_000, description="Age at which a silent replica's load is dropped."
+    )
+    rise_ms: int = Field(300, ge=100, le=600_000, description="Time constant of a latency that rises.")
+    decay_ms: int = Field(10_000, ge=100, le=3_600_000, description="Time constant of a latency that decays.")
+    evidence: Literal["published", "censored"] | None = Field(
+        None,
+        description="`published` learns TTFT from first tokens only, `censored` from the age of waiting requests too. "
+        "Null: what the pool's policy needs.",
+    )
+
+    @field_validator("cooling_ms_max", "cooling_ms_cap")
+    @classmethod
+    def _in_order(cls, value: int, info: Any) -> int:
+        lower_name = {"cooling_ms_max": "cooling_ms_min", "cooling_ms_cap": "cooling_ms_max"}[info.field_name]
+        lower = info.data.get(lower_name)
+        if lower is not None and value < lower:
+            raise PydanticCustomError(
+                "order", "must not be less than {lower_name} ({lower})", {"lower_name": lower_name, "lower": lower}
+            )
+        return value
+
+
+class RetrySettings(Section):
+    """Retries on another instance while no content has been sent to the client."""
+
+    attempts_max: int = Field(3, ge=1, le=10, description="Attempts in all, the first one included; 1 means no retry.")
+    backoff_ms: int = Field(25, ge=0, le=10_000, description="Wait before the second attempt; doubles with each.")
+    backoff_ms_max: int = Field(1000, ge=0, le=60_000, description="Longest wait between two attempts.")
+
+
+class TimeoutSettings(Section):
+    """Limits of one attempt. There is no limit for a stream as a whole: long answers are healthy."""
+
+    connect_s: float = Field(2, gt=0, le=60, description="To connect.")
+    first_token_s: float = Field(120, gt=0, le=3600, description="Until the first content token.")
+    idle_s: float = Field(120, gt=0, le=3600, description="Between two pieces of a stream.")
+
+
+class PoolSettings(Section):
+    """Instances that serve the same models and are chosen among by one policy."""
+
+    name: Name = Field(description="Name of the pool; unique in the file.")
+    models: tuple[Annotated[str, Field(min_length=1, max_length=256)], ...] = Field(
+        min_length=1,
+        max_length=1000,
+        description="Model names that the pool serves; `*` takes every name that no other pool has.",
+    )
+    policy: PolicyName = Field("health-ramp", description="How an instance is chosen.")
+    instances: tuple[InstanceSettings, ...] = Field(min_length=1, max_length=10_000, description="The engines.")
+    forward_authorization: bool = Field(
+        False,
+        description="Send the client's own `Authorization` header to the instances. Off: it never leaves the router.",
+    )
+    scoring: ScoringSettings = Field(default_factory=ScoringSettings, description="Constants of the health score.")
+    retries: RetrySettings = Field(default_factory=RetrySettings, description="Retries on another instance.")
+    timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings, description="Limits of one attempt.")

@@ -1,0 +1,3 @@
+"""Fixtures for every test; see kafka_fixtures.py for what they give."""
+
+pytest_plugins = ["tests.kafka_fixtures"]

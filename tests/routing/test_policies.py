@@ -1,0 +1,164 @@
+import random
+from collections import Counter
+
+import pytest
+
+from evenload.routing import POLICIES, LeaseBook, RecordedRng, ReplayedRng, Request
+from evenload.routing.health_ramp import draw_weight
+from evenload.routing.p2c import p2c
+from evenload.routing.peak_ewma import UNMEASURED_MS, peak_cost
+from evenload.routing.probe import PROBE_AFTER_MS, PROBE_SHARE
+from tests.routing.views import NOW_MS, Draws, view
+
+REQUEST = Request(prompt_tokens=100)
+
+
+def chosen(policy: str, views: list, *draws: float, request: Request = REQUEST) -> str:
+    choice = POLICIES[policy]().choose(views, request, NOW_MS, Draws(*draws))
+    return views[choice.index].instance
+
+
+def test_health_takes_the_better_of_two_after_two_points_per_own_request() -> None:
+    views = [view("a", score=90.0, in_flight=3), view("b", score=85.0)]  # 84 against 85
+    assert chosen("health", views, 0.0, 0.0) == "b"
+    views = [view("a", score=90.0, in_flight=2), view("b", score=85.0)]  # 86 against 85
+    assert chosen("health", views, 0.99, 0.0) == "a"
+
+
+def test_health_gives_the_worst_of_three_nothing_as_published() -> None:
+    views = [view("a", score=99.0), view("b", score=98.0), view("c", score=97.0)]
+    rng = random.Random(1)
+    shares = Counter(POLICIES["health"]().choose(views, REQUEST, NOW_MS, rng).index for _ in range(3000))
+    assert shares[2] == 0
+    assert shares[0] / 3000 == pytest.approx(2 / 3, abs=0.03)
+    assert shares[1] / 3000 == pytest.approx(1 / 3, abs=0.03)
+
+
+def test_peak_ewma_multiplies_latency_by_load() -> None:
+    views = [view("a", in_flight=3, ewma_ttft_ms=100.0), view("b", in_flight=1, ewma_ttft_ms=250.0)]  # 400, 500
+    assert chosen("peak-ewma", views, 0.6, 0.0) == "a"
+    assert peak_cost(None, 0) == 0.0
+    assert peak_cost(None, 2) == UNMEASURED_MS + 2
+
+
+def test_peak_ewma_decay_fades_in_time_and_counts_failing_as_slow() -> None:
+    slow = view("a", live_ttft_ms=3500.0, live_at_ms=NOW_MS - 10_000)  # faded to the half
+    steady = view("b", live_ttft_ms=1600.0, in_flight=0)
+    policy = POLICIES["peak-ewma-decay"]()
+    assert policy.choose([slow, steady], REQUEST, NOW_MS, Draws(0.9, 0.0, 0.0)).costs == [1750.0, 1600.0]
+    failing = view("c", live_ttft_ms=5.0, err=[10] + [0] * 9, err_sum=10)
+    assert policy.choose([failing, steady], REQUEST, NOW_MS, Draws(0.0, 0.0)).index == 1
+
+
+def test_round_robin_takes_turns_by_ordinal() -> None:
+    views = [view(name) for name in "abc"]
+    assert [chosen("round-robin", views, request=Request(ordinal=n)) for n in range(4)] == ["a", "b", "c", "a"]
+
+
+def test_least_connections_breaks_ties_at_random() -> None:
+    views = [view("a", in_flight=1), view("b"), view("c")]
+    assert {chosen("least-connections", views, draw) for draw in (0.1, 0.9)} == {"b", "c"}
+
+
+def test_random_is_uniform() -> None:
+    views = [view(name) for name in "abcd"]
+    assert [chosen("random", views, draw) for draw in (0.0, 0.3, 0.6, 0.999)] == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_one_candidate_is_always_chosen(policy: str) -> None:
+    choice = POLICIES[policy]().choose([view("a", score=0.0)], REQUEST, NOW_MS, random.Random(1))
+    assert (choice.index, choice.probability) == (0, 1.0)
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_stated_probabilities_are_the_real_ones(policy: str) -> None:
+    rng = random.Random(7)
+    views = [
+        view(name, score=score, in_flight=load, ewma_ttft_ms=ttft, live_ttft_ms=ttft, live_at_ms=NOW_MS - age)
+        for name, score, load, ttft, age in (
+            ("a", 95.0, 2, 200.0, 0),
+            ("b", 90.0, 2, 300.0, 100),
+            ("c", 70.0, 0, 900.0, PROBE_AFTER_MS),
+            ("d", 95.0, 2, 200.0, 0),
+        )
+    ]
+    rounds = 20_000
+    choices = [POLICIES[policy]().choose(views, Request(ordinal=n), NOW_MS, rng) for n in range(rounds)]
+    if policy == "round-robin":
+        return  # deterministic: each choice is certain
+    stated = {choice.index: choice.probability for choice in choices if choice.reason != "probe"}
+    for index, count in Counter(choice.index for choice in choices).items():
+        assert count / rounds == pytest.approx(stated.get(index, PROBE_SHARE), abs=0.012)
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_recorded_draws_replay_the_choice(policy: str) -> None:
+    rng = random.Random(11)
+    views = [view(name, score=60.0 + 10 * n, in_flight=n, live_at_ms=NOW_MS - 3000 * n) for n, name in enumerate("abcd")]
+    for _ in range(200):
+        recorded = RecordedRng(rng)
+        choice = POLICIES[policy]().choose(views, REQUEST, NOW_MS, recorded)
+        assert POLICIES[policy]().choose(views, REQUEST, NOW_MS, ReplayedRng(recorded.draws)) == choice
+
+
+def test_a_replay_that_wants_more_draws_says_so() -> None:
+    with pytest.raises(IndexError, match="more uniforms"):
+        POLICIES["random"]().choose([view("a"), view("b")], REQUEST, NOW_MS, ReplayedRng([]))
+
+
+def test_weighted_draws_follow_the_weights() -> None:
+    rng = random.Random(3)
+    firsts = Counter(p2c([0.0, 1.0, 1.0], rng, [1.0, 1.0, 0.0]).index for _ in range(1000))
+    assert firsts[0] == 1000  # the third is all but never drawn, so the first is always one of the two
+
+
+def test_the_ramp_grows_with_the_damped_score() -> None:
+    assert draw_weight(100.0) == 1.0
+    assert draw_weight(65.0) == pytest.approx(0.0319, abs=1e-4)
+    assert draw_weight(30.0) < 0.001
+    assert draw_weight(0.0) > 0.0
+
+
+def test_health_ramp_shuns_an_idle_instance_that_fails_everything() -> None:
+    views = [view("black-hole", score=60.0), *(view(name, in_flight=20) for name in "abcde")]
+    rng = random.Random(5)
+    hits = sum(POLICIES["health-ramp"]().choose(views, REQUEST, NOW_MS, rng).index == 0 for _ in range(5000))
+    assert hits < 50
+
+
+def test_probes_go_to_the_longest_unmeasured_and_stay_rare() -> None:
+    views = [view("a", live_at_ms=NOW_MS), view("shunned", score=1.0, live_at_ms=NOW_MS - 60_000), view("c")]
+    rng = random.Random(9)
+    reasons = Counter(
+        (views[choice.index].instance, choice.reason)
+        for choice in (POLICIES["health-ramp"]().choose(views, REQUEST, NOW_MS, rng) for _ in range(20_000))
+    )
+    assert reasons["shunned", "probe"] / 20_000 == pytest.approx(PROBE_SHARE, rel=0.3)
+    fresh = [view("a"), view("b")]
+    assert all(
+        POLICIES["health-ramp"]().choose(fresh, REQUEST, NOW_MS, rng).reason != "probe" for _ in range(2000)
+    )
+
+
+def test_parallel_requests_on_two_instances_split_evenly_by_own_load() -> None:
+    """F40: stale gauges of 0 and 1 waiting do not send eight parallel requests to one of them."""
+    book = LeaseBook()
+    rng = random.Random(2)
+    for _ in range(8):
+        views = [view("a", in_flight=book.counts("a").in_flight), view("b", in_flight=book.counts("b").in_flight)]
+        choice = POLICIES["health-ramp"]().choose(views, REQUEST, NOW_MS, rng)
+        book.book(views[choice.index].instance, 100, 0.0)
+    assert abs(book.counts("a").in_flight - book.counts("b").in_flight) <= 1
+
+
+def test_a_thousand_concurrent_choices_differ_by_at_most_two() -> None:
+    """F41: nothing lies between choosing and counting."""
+    book = LeaseBook()
+    rng = random.Random(4)
+    for _ in range(1000):
+        views = [view(name, in_flight=book.counts(name).in_flight) for name in "abcdefg"]
+        choice = POLICIES["least-connections"]().choose(views, REQUEST, NOW_MS, rng)
+        book.book(views[choice.index].instance, 1, 0.0)
+    loads = [book.counts(name).in_flight for name in "abcdefg"]
+    assert max(loads) - min(loads) <= 2

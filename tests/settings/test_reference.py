@@ -1,0 +1,43 @@
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from evenload.settings import Settings, backend_keys, load_settings, reference
+from evenload.settings.reference import Entry, entries
+
+ROOT = Path(__file__).parents[2]
+ENTRIES = list(entries(Settings))
+
+
+def test_the_page_in_docs_is_in_sync_with_the_models() -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert page == reference(), "run: python -m evenload.settings docs/configuration.md"
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.key)
+def test_every_key_is_described_and_every_number_bounded(entry: Entry) -> None:
+    assert entry.description.endswith("."), entry
+    if entry.kind.split()[0] in {"integer", "number", "list"}:
+        assert any(sign in entry.bounds for sign in ("≤", "<", "at most")), entry
+    if entry.kind.split()[0] in {"integer", "number"}:
+        assert any(sign in entry.bounds for sign in ("≥", ">")), entry
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if entry.env], ids=lambda entry: entry.key)
+def test_every_key_outside_lists_can_be_set_by_the_variable_in_the_page(entry: Entry, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.yaml"
+    empty.touch()
+    values = {"list": "[]", "text": "a:1" if entry.key == "kafka.bootstrap" else "abc", "path": "abc"}
+    choice = entry.kind.split("`")[1] if entry.kind.startswith("`") else None
+    value = choice or values.get(entry.kind.split()[0]) or entry.default.strip("`").replace("null", "7")
+    section, key = entry.key.split(".") if "." in entry.key else (entry.key, None)
+    loaded: BaseModel | str = getattr(load_settings(empty, {}, {entry.env: value}), section)
+    if key is not None:
+        assert str(getattr(loaded, key)) == value or getattr(loaded, key) == float(value)
+
+
+def test_the_example_file_loads_and_asks_for_the_providers_key() -> None:
+    settings = load_settings(ROOT / "evenload.yaml.example", {}, {})
+    assert [pool.name for pool in settings.pools] == ["chat", "long-context", "provider"]
+    assert backend_keys(settings, {"PROVIDER_A_KEY": "k"}) == {"provider-a": "k"}
