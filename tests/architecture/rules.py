@@ -1,7 +1,7 @@
 """The import rules of Evenload and what pure code may not touch, checked on source text.
 
 A package may import those that `LAYERS` lists for it. A shell is imported by nobody; the command line and the demo may
-name one inside a function, where it is loaded only when that command runs.
+name one inside a function, where it is loaded only when that command runs, and for type checking.
 """
 
 import ast
@@ -158,7 +158,7 @@ def _import_violations(tree: ast.Module, package: str) -> Iterator[Violation]:
 def _layer_violation(item: Import, other: str, package: str, allowed: frozenset[str]) -> Iterator[Violation]:
     if other == package or other in allowed:
         return
-    if other in SHELLS and package in MAY_START_SHELLS and item.lazy:
+    if other in SHELLS and package in MAY_START_SHELLS and (item.lazy or item.typing_only):
         return
     if other in SHELLS:
         reason = "nobody imports a shell; move what is shared below both"

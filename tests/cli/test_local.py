@@ -1,12 +1,13 @@
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 
 import pytest
 
 from evenload.cli.commands.up import pools_of
-from evenload.cli.local import child_environment, service, write_settings
+from evenload.cli.local import PortTakenError, child_environment, demand_ports, service, write_settings
 from evenload.cli.stopping import unwinding
 from evenload.settings import Settings, load_settings
 
@@ -36,6 +37,14 @@ def test_a_service_reads_the_written_file_and_a_router_has_time_to_drain(tmp_pat
     assert list(spec.argv[-3:]) == ["router", "--config", str(tmp_path / "up.yaml")]
     assert spec.grace_s > Settings().router.drain_s
     assert spec.ready is not None
+
+
+def test_a_port_of_another_program_is_refused_before_anything_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        settings = Settings.model_validate({"router": {"port": port}})
+        with pytest.raises(PortTakenError, match=rf"router\.port: 127\.0\.0\.1:{port}: Address already in use"):
+            demand_ports(settings)
 
 
 def test_engines_become_one_pool_that_serves_any_model_unless_told() -> None:

@@ -215,15 +215,6 @@ def test_decisions_can_name_what_the_view_was_made_of() -> None:
     assert [(tail.first, tail.last) for tail in world.view.tails(["a"])] == [(1, 1)]
 
 
-def test_a_jump_of_the_logs_clock_moves_the_tail_along() -> None:
-    world = World()
-    world.published = {}
-    world.observe("a", 100.0)
-    world.view.jump(3_600_000)
-    seen = world.view.read("a", Counts(), T0 + 3_600_000)
-    assert seen.state.live_at_ms == T0 + 3_600_000
-
-
 def test_an_own_report_that_only_a_neighbours_snapshot_includes_is_not_subtracted() -> None:
     world = World()
     world.published = {}

@@ -292,12 +292,12 @@ def test_what_can_never_fit_is_refused_with_a_reason() -> None:
 def test_waiting_time_without_batching_is_pollaczek_khinchines() -> None:
     machine = dataclasses.replace(H100, seqs_max=1)
     service_ms = machine.step_ms(decoders=0, prefill_tokens=512, kv_read=0, attention_work=512 * 256)
-    load = 0.7
+    load = 0.5
     rng, engine, now_ms = Random(5), Engine(machine), 0.0
     arrived: dict[str, float] = {}
     waited_ms = 0.0
     served = 0
-    for number in range(400_000):
+    for number in range(80_000):
         now_ms += rng.expovariate(load / service_ms)
         for emission in engine.advance(now_ms):
             if emission.kind is EmissionKind.FINISHED:

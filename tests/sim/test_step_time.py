@@ -29,7 +29,7 @@ def linear_ms(shared_dir: Path, gpu: str, model: str, tp: str) -> dict[int, floa
     ],
 )
 def test_linear_layers_take_within_15_percent_of_the_measured_time(
-    shared_dir: Path, name: str, gpu: str, model: str, tp: str, low: int, high: int
+    *, shared_dir: Path, name: str, gpu: str, model: str, tp: str, low: int, high: int
 ) -> None:
     # Between 64 and 512 tokens real kernels climb in tiles, up to 45 % above the straight line: see presets.py. The
     # per-token cost of the 70B preset is about 25 % above the kernels alone on purpose: it includes the all-reduce.

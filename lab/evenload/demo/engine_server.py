@@ -28,6 +28,7 @@ from evenload.demo.http_server import Exchange, HttpListener
 from evenload.demo.openai_answer import BUSY, DONE_FRAME, WORDS, Voice, error_frame, models_body
 from evenload.demo.openai_request import BadRequestError, Generation, Kind, error_body, parse
 from evenload.sim.engine import Engine
+from evenload.sim.presets import BLOCK_TOKENS
 from evenload.sim.presets import preset as find_preset
 from evenload.sim.provider import ProviderModel
 
@@ -60,6 +61,7 @@ class EngineServer:
         seed: For ids, texts, open output lengths, fault draws; combined with the name.
         queue_max: `--max-num-queued-reqs`; None is unbounded, as vLLM's default.
         provider: If set, it is a provider instead: log-normal TTFT, no gauges, no /health.
+        context_tokens: `--max-model-len`; None is what fits, at most 131,072.
 
     Raises:
         ValueError: Unknown preset, or a speed that is not positive.
@@ -76,6 +78,7 @@ class EngineServer:
         seed: int = 0,
         queue_max: int | None = None,
         provider: ProviderModel | None = None,
+        context_tokens: int | None = None,
         host: str = "127.0.0.1",
     ) -> None:
         if not speed > 0:
@@ -83,7 +86,10 @@ class EngineServer:
         engine_preset = find_preset(preset)
         self.name = name
         self.spec = EngineSpec(preset=engine_preset, model=model, provider=provider, queue_max=queue_max, speed=speed)
-        self.context_tokens = min(CONTEXT_TOKENS_MAX, (engine_preset.kv_blocks - 1) * 16)
+        fits = (engine_preset.kv_blocks - 1) * BLOCK_TOKENS
+        self.context_tokens = min(CONTEXT_TOKENS_MAX, fits) if context_tokens is None else context_tokens
+        if not 2 <= self.context_tokens <= fits:
+            raise ValueError(f"context_tokens must be in 2..{fits}, the size of the KV cache, got {context_tokens}")
         self.faults = Faults()
         self.fleet = EngineFleet([self])
         self._rng = Random(f"{seed}:{name}")

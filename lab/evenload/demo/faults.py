@@ -12,7 +12,9 @@ A document names faults; those it does not name stay as they are, and `null` hea
     {"restart": {"down_s": 5}}                          drops all, refuses for 5 s, comes back cold
     {"crash": {}}                                       drops all and refuses until healed
 
-Times of faults are wall-clock times, whatever the engine's speed factor is.
+Times of faults are wall-clock times, whatever the engine's speed factor is. Requests that hang or wait for a slow first
+token do not reach the model; they count as running in the gauges, not as waiting, so that gauges alone do not give the
+fault away. A hanging request stays without an answer after healing.
 """
 
 from enum import StrEnum

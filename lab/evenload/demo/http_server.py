@@ -29,13 +29,24 @@ _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 
 class Exchange:
-    """One request and the answer to it.
+    """One request and the answer to it. Writing after the client left does nothing.
 
     Attributes:
         on_gone: Called once when the client leaves before the answer is complete.
     """
 
-    __slots__ = ("_connection", "body", "done", "headers", "method", "on_gone", "path", "query", "started")
+    __slots__ = (
+        "_connection",
+        "body",
+        "done",
+        "headers",
+        "keep_alive",
+        "method",
+        "on_gone",
+        "path",
+        "query",
+        "started",
+    )
 
     def __init__(
         self, connection: "Connection", method: str, target: str, headers: dict[str, str], body: bytes
@@ -47,32 +58,39 @@ class Exchange:
         self.headers = headers
         self.body = body
         self.started = self.done = False
+        self.keep_alive = True
         self.on_gone: Callable[[], None] | None = None
 
     def respond(
         self, status: int, body: bytes, content_type: str | None = "application/json", extra: Headers = ()
     ) -> None:
         """Send a whole answer."""
+        if self.done:
+            return
         head = [("content-length", str(len(body)))]
         if content_type is not None:
             head.append(("content-type", content_type))
         self._connection.write(_head(status, (*head, *extra, ("vary", "Origin"))) + body)
         self._finish()
 
-    def start_stream(self, content_type: str = "text/event-stream; charset=utf-8") -> None:
+    def start_stream(self, content_type: str = "text/event-stream; charset=utf-8", extra: Headers = ()) -> None:
         """Send the head of a chunked 200."""
+        if self.done:
+            return
         self.started = True
-        head = (("content-type", content_type), ("vary", "Origin"), ("transfer-encoding", "chunked"))
+        head = (("content-type", content_type), *extra, ("vary", "Origin"), ("transfer-encoding", "chunked"))
         self._connection.write(_head(200, head))
 
     def send(self, *parts: bytes) -> None:
         """Send parts of a stream, one HTTP chunk each."""
-        self._connection.write(b"".join([b"%x\r\n%b\r\n" % (len(part), part) for part in parts]))
+        if not self.done:
+            self._connection.write(b"".join([b"%x\r\n%b\r\n" % (len(part), part) for part in parts]))
 
     def end(self) -> None:
         """End a stream properly."""
-        self._connection.write(b"0\r\n\r\n")
-        self._finish()
+        if not self.done:
+            self._connection.write(b"0\r\n\r\n")
+            self._finish()
 
     def cut(self, *, reset: bool) -> None:
         """Close the connection in the middle: with a TCP reset, or with an end of file that lacks the last chunk."""
@@ -98,7 +116,6 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._current: Exchange | None = None
         self._queued: deque[Exchange] = deque()
-        self._keep_alive = True
         self._reset_message()
 
     # -- asyncio.Protocol
@@ -150,18 +167,22 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """A request is whole."""
-        self._keep_alive = self._parser.should_keep_alive()
         method = self._parser.get_method().decode("ascii")
         exchange = Exchange(self, method, self._target.decode("latin-1"), self._headers, b"".join(self._body))
+        exchange.keep_alive = self._parser.should_keep_alive()
         too_large = self._body_bytes > BODY_BYTES_MAX
         self._reset_message()
-        if too_large or len(self._queued) >= PIPELINED_MAX:
-            self._keep_alive = False
-            exchange.respond(413 if too_large else 400, b'{"detail":"Request too large"}')
-        elif self._current is None:
-            self._start(exchange)
+        if self._current is not None:
+            if too_large or len(self._queued) >= PIPELINED_MAX:
+                self.close(reset=False)
+            else:
+                self._queued.append(exchange)
+        elif too_large:
+            exchange.keep_alive = False
+            self._current = exchange
+            exchange.respond(413, b'{"detail":"Request too large"}')
         else:
-            self._queued.append(exchange)
+            self._start(exchange)
 
     # -- what exchanges use
 
@@ -175,17 +196,16 @@ class Connection(asyncio.Protocol):
 
     def finished(self, exchange: Exchange) -> None:
         """The answer is complete: go on with the next request, or close."""
-        if exchange is not self._current and self._current is not None:
-            return
+        assert exchange is self._current, "answers leave in the order of the requests"
         self._current = None
-        if not self._keep_alive:
+        if not exchange.keep_alive:
             self.close(reset=False)
         elif self._queued:
             self._start(self._queued.popleft())
 
     def close(self, *, reset: bool) -> None:
         """Close at once with a reset, or after what was written has left."""
-        transport = self._transport
+        transport, self._transport = self._transport, None
         if transport is None:
             return
         if not reset:
@@ -231,12 +251,15 @@ class HttpListener:
         self.port = self._server.sockets[0].getsockname()[1]
 
     def close(self, *, reset: bool, spare: Exchange | None = None) -> None:
-        """Stop listening and drop every connection; that of `spare` may flush first."""
+        """Stop listening and drop every connection; that of `spare` stays for its answer only."""
         if self._server is not None:
             self._server.close()
             self._server = None
         for connection in tuple(self._connections):
-            connection.close(reset=reset and (spare is None or not spare.comes_by(connection)))
+            if spare is not None and spare.comes_by(connection):
+                spare.keep_alive = False
+            else:
+                connection.close(reset=reset)
 
 
 _date: tuple[int, bytes] = (0, b"")

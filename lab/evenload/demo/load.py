@@ -142,7 +142,9 @@ class LoadGenerator:
                 if self.in_flight >= self.in_flight_max:
                     self.skipped += 1
                     continue
-                tasks.add(task := loop.create_task(self._request(arrival, start_s)))
+                self.in_flight += 1
+                self.sent += 1
+                tasks.add(task := loop.create_task(self._request(arrival, start_s, self.sent)))
                 task.add_done_callback(tasks.discard)
             while tasks:
                 await asyncio.wait(tuple(tasks))
@@ -154,18 +156,18 @@ class LoadGenerator:
 
     async def _wait_until(self, due_s: float) -> None:
         delay_s = due_s - asyncio.get_running_loop().time()
-        if delay_s > 0:
+        if delay_s <= 0:
+            await asyncio.sleep(0)  # a burst must not keep its own requests from starting
+        else:
             try:
                 async with asyncio.timeout(delay_s):
                     await self._stopped.wait()
             except TimeoutError:
                 pass
 
-    async def _request(self, arrival: Arrival, start_s: float) -> None:
-        self.sent += 1
-        self.in_flight += 1
+    async def _request(self, arrival: Arrival, start_s: float, number: int) -> None:
         try:
-            result = await self._exchange(arrival, start_s + arrival.at_s, self.sent)
+            result = await self._exchange(arrival, start_s + arrival.at_s, number)
         finally:
             self.in_flight -= 1
         self.results.append(result)

@@ -76,6 +76,7 @@ class Outcome(_Event, frozen=True, tag="outcome"):
         cause: short stable code of the reason, for people.
         retry_after_ms: what the instance asked for, if it did.
         ttft_ms: None when no content arrived or when the answer was not a stream.
+        request_id, attempt: of the decision record that led here.
     """
 
     kind: OutcomeKind
@@ -86,6 +87,8 @@ class Outcome(_Event, frozen=True, tag="outcome"):
     duration_ms: Milliseconds = 0.0
     prompt_tokens: Count = 0
     output_tokens: Count = 0
+    request_id: Annotated[str, Meta(max_length=128)] = ""
+    attempt: Count = 0
 
 
 class RouterLoad(_Event, frozen=True, tag="router_load"):

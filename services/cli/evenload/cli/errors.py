@@ -25,6 +25,7 @@ EXIT_INTERRUPTED = 130
 EXIT_CODES = {
     "evenload.settings.problems.SettingsError": EXIT_USAGE,
     "evenload.cli.errors.CommandError": EXIT_USAGE,
+    "evenload.cli.local.PortTakenError": EXIT_UNAVAILABLE,
     "evenload.cli.supervise.ChildFailedError": EXIT_UNAVAILABLE,
     "evenload.broker.errors.BrokerError": EXIT_UNAVAILABLE,
     "evenload.bus.topics.BusUnavailable": EXIT_UNAVAILABLE,

@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 
 from evenload.broker import Broker, BrokerError
+from evenload.cli.checks import check_ports
 from evenload.cli.http import answers
 from evenload.cli.stopping import unwinding
 from evenload.cli.supervise import ChildSpec, Supervisor
@@ -83,6 +84,10 @@ def service(name: str, command: str, settings: Settings, file: Path) -> ChildSpe
     )
 
 
+class PortTakenError(Exception):
+    """A port that is needed cannot be listened on; the message names its key."""
+
+
 @contextmanager
 def kafka(settings: Settings) -> Iterator[Settings]:
     """Provide Kafka with all topics: the one that the settings name, else the embedded one while inside.
@@ -103,13 +108,26 @@ def kafka(settings: Settings) -> Iterator[Settings]:
         yield settings
 
 
+def demand_ports(settings: Settings) -> None:
+    """Fail early, and before another program's answer is taken for that of our router.
+
+    Raises:
+        PortTakenError: Naming each port that is taken.
+    """
+    taken = [f"{check.check}: {check.seen}" for check in check_ports(settings) if check.status != "ok"]
+    if taken:
+        raise PortTakenError("; ".join(taken))
+
+
 def run_all(settings: Settings) -> None:
     """Run Kafka (if none is named), a scorer, a collector and a router until a signal comes.
 
     Raises:
+        PortTakenError: Another program has a port that one of the processes needs.
         ChildFailedError: A process did not become ready, or ended too often.
         BrokerError, BusUnavailable, TopicMismatch: There is no usable Kafka.
     """
+    demand_ports(settings)
     supervisor = Supervisor()
     with unwinding(hurry=supervisor.kill), kafka(settings) as complete, supervisor:
         file = write_settings(complete, FOLDER / "up.yaml")

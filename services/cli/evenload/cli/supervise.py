@@ -151,7 +151,7 @@ class Child:
             ChildFailedError: It did not within its time, or it ended and is not started again.
         """
         deadline = time.monotonic() + self.spec.ready_timeout_s
-        while self.spec.ready is not None and not self.spec.ready():
+        while self.spec.ready is not None and not (self.running and self.spec.ready()):
             if self._stopping.is_set() or (cancelled is not None and cancelled.is_set()):
                 return
             if self._keeper is None or not self._keeper.is_alive():

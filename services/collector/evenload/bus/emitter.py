@@ -31,11 +31,17 @@ OnAck = Callable[[int, int, int, int], None]
 
 
 class Placed(NamedTuple):
-    """Where an event went: the batch (partition, seq) of this incarnation, and its index in it."""
+    """Where an event went, and when it happened.
+
+    Attributes:
+        partition, seq: the batch, of this incarnation; `index` is the event's place in it.
+        at_ms: log time by the producer's estimate, as a reader of the batch will compute it (`view_ms` + `at`).
+    """
 
     partition: int
     seq: int
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    at_ms: int
 
 
 class Emitter:
@@ -153,7 +159,7 @@ class Emitter:
             return None
         try:
             lane = self._lane_of.get(event.instance) or self._lane(event.instance)
-            batch, index = lane.add(event, self._clock(), view_ms if 0 <= view_ms <= _VIEW_MS_MAX else 0)
+            batch, index, at = lane.add(event, self._clock(), view_ms if 0 <= view_ms <= _VIEW_MS_MAX else 0)
         except Exception as error:  # a caller's mistake must reach neither its own hot path nor the log
             self._refuse(event, error)
             return None
@@ -162,7 +168,7 @@ class Emitter:
             self._due[lane.partition].set()
         elif index == 0 and self._loop is not None:
             self._loop.call_later(lane.linger_ms / 1000, self._linger_over, lane, batch)
-        return Placed(lane.partition, batch.seq, index)
+        return Placed(lane.partition, batch.seq, index, batch.view_ms + at)
 
     def advise(self, partition: int, linger_ms: int) -> None:
         """Follow the scorer's advice for a partition, within the bounds; batches already open are not affected."""

@@ -10,6 +10,16 @@ log = limited_logger(__name__)
 BACKOFF_S = 1.0
 
 
+def cancelled() -> bool:
+    """Tell whether the running task was asked to end.
+
+    A CancelledError alone does not say so: aiokafka lets its own out when a connection breaks at the wrong moment, and
+    a task that takes that for its end dies without a word.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class Forever:
     """One coroutine function, run again whenever it ends or fails, until `stop`.
 
@@ -44,7 +54,9 @@ class Forever:
         while True:
             try:
                 await self._work()
-            except Exception:  # whatever it is, the work must go on
+            except (Exception, asyncio.CancelledError):  # whatever it is, the work must go on
+                if cancelled():
+                    raise
                 log.exception("%s failed and is started again in %.1f s", self.name, self._backoff_s)
                 self.failures += 1
             self.failing = True

@@ -104,18 +104,19 @@ class Lane:
         """Sequence of the batch after the newest."""
         return self._next_seq
 
-    def add(self, event: Event, now_s: float, view_ms: int) -> tuple[Pending, int]:
+    def add(self, event: Event, now_s: float, view_ms: int) -> tuple[Pending, int, int]:
         """Append an event to the open batch.
 
         Returns:
-            The batch and the event's index in it. Index 0 has just opened it; a full one is `due`.
+            The batch, the event's index in it, and its `at`. Index 0 has just opened it; a full one is `due`.
 
         Raises:
             Exception: the event could not be read back (whatever the reason); nothing has changed then. One such event
                 would make its whole batch unreadable.
         """
         batch = self._open
-        at = 0 if batch is None else int((now_s - batch.opened_s) * 1000)
+        # By the view's clock, not the monotonic one: an auditor must get the very times that the producer's view used.
+        at = 0 if batch is None else max(0, view_ms - batch.view_ms)
         data = encode(event if event.at == at else replace(event, at=at))
         _check(data)
         if batch is None:
@@ -127,7 +128,7 @@ class Lane:
         if index + 1 >= EVENTS_MAX or batch.size >= BATCH_BYTES_MAX:
             batch.due = True
             self._close()
-        return batch, index
+        return batch, index, at
 
     def expire(self) -> None:
         """Let the open batch go with the next group."""

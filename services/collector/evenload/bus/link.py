@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
 
 from evenload.bus.client_logs import limit_client_logs, limited_logger
+from evenload.bus.forever import cancelled
 
 log = limited_logger(__name__)
 
@@ -97,7 +97,9 @@ class ProducerLink:
                 wanted = records()
                 # After a failure one at a time, in case the size of the whole was the reason.
                 return await session.produce(topic, partition, wanted[:1] if tries else wanted)
-            except (KafkaError, OSError, TimeoutError, AssertionError, _LostError, _UnreadyError) as error:
+            except (Exception, asyncio.CancelledError) as error:  # whatever it is, the records must get there
+                if cancelled():
+                    raise
                 self._note(session, topic, error)
             tries += 1
             await asyncio.sleep(backoff_s)
@@ -144,7 +146,7 @@ class ProducerLink:
         log.info("connected to Kafka at %s as %s", self._bootstrap, self._client_id)
         return _Session(producer)
 
-    def _note(self, session: "_Session | None", topic: str, error: Exception) -> None:
+    def _note(self, session: "_Session | None", topic: str, error: BaseException) -> None:
         self.failures += 1
         words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         log.warning("cannot write to %s at %s, trying again: %s", topic, self._bootstrap, words)

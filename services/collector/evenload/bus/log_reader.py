@@ -23,7 +23,7 @@ class LogRecord(NamedTuple):
     value: bytes | None
 
 
-class TopicMissing(LookupError):  # noqa: N818 (reads as what happened)
+class TopicMissing(LookupError):
     """The topic to read does not exist. The message names it."""
 
 

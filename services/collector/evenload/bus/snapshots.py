@@ -13,6 +13,7 @@ from typing import Any, Self
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from evenload.bus.client_logs import limit_client_logs, limited_logger
+from evenload.bus.forever import cancelled
 from evenload.bus.topics import topic_names
 from evenload.schemas import SnapshotBatch, WireError, decode_snapshots
 
@@ -110,7 +111,9 @@ class SnapshotReader:
             sessions = self.sessions
             try:
                 await self._session()
-            except Exception as error:  # whatever it is, the fleet must be seen again
+            except (Exception, asyncio.CancelledError) as error:  # whatever it is, the fleet must be seen again
+                if cancelled():
+                    raise
                 self.failures += 1
                 words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
                 log.warning("cannot read %s at %s, trying again: %s", self._topic, self._bootstrap, words)

@@ -34,15 +34,15 @@ _REQUEST_MS = 5_000
 _CHECKED = ("cleanup.policy", "message.timestamp.type")
 
 
-class BusUnavailable(ConnectionError):  # noqa: N818 (reads as what happened)
+class BusUnavailable(ConnectionError):
     """No Kafka answered in time. Retriable: the message names the address."""
 
 
-class TopicRefused(Exception):  # noqa: N818 (reads as what happened)
+class TopicRefused(Exception):
     """Kafka answered and refused to make a topic. Not retriable: the message has its reason."""
 
 
-class TopicMismatch(Exception):  # noqa: N818 (reads as what happened)
+class TopicMismatch(Exception):
     """A topic exists with other partitions or settings than ours. Not retriable: an operator must decide."""
 
 

@@ -4,6 +4,7 @@ The proxy takes `/v1/*` before FastAPI sees it, because routing inside a framewo
 request.
 """
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -14,6 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from evenload.router.dispatcher import Dispatcher
 from evenload.router.fleet import fleet
 from evenload.router.metrics import RouterMetrics
+from evenload.router.models import ModelsPage
 from evenload.router.telemetry import Telemetry
 from evenload.schemas import __version__
 
@@ -48,6 +50,13 @@ def create_app(
     async def get_fleet() -> dict[str, Any]:
         """What this router believes of each instance, and why."""
         return fleet(dispatcher, stale_view_ms)
+
+    models = ModelsPage(dispatcher, time.monotonic)
+
+    @app.get("/v1/models")
+    async def get_models() -> dict[str, Any]:
+        """The models that are served here, in OpenAI's form."""
+        return await models.read()
 
     @app.get("/metrics")
     async def get_metrics() -> Response:

@@ -129,13 +129,16 @@ class Dispatcher:
         pool.ordinal += 1
         lease = self.book.book(winner, request.prompt_tokens, mono_ms)
         self.watch.chosen(pool.name, winner, choice.reason)
-        return Attempt(self, pool, lease, attempt)
+        return Attempt(self, pool, lease, request.request_id, attempt)
 
     def tell(self, event: Event) -> None:
         """Send an own event and take it into the own view."""
         now_ms = self.log_clock.now_ms(self.clock())
         placed = self.emitter.add(event, now_ms)
-        self.view.observe(event, UNSENT if placed is None else placed.seq, now_ms)
+        if placed is None:
+            self.view.observe(event, UNSENT, now_ms)
+        else:
+            self.view.observe(event, placed.seq, placed.at_ms)
 
     def tick(self) -> None:
         """Tell of requests that still wait for their first token, and of loads; call every 50 ms or so."""
@@ -150,9 +153,7 @@ class Dispatcher:
     def take_snapshots(self, offset: int, batch: SnapshotBatch) -> None:
         """Take in a snapshots record."""
         mono_ms = self.clock()
-        jumped_ms = self.log_clock.anchor(batch.now_ms, mono_ms)
-        if jumped_ms:
-            self.view.jump(jumped_ms)
+        self.log_clock.anchor(batch.now_ms, mono_ms)
         self.view.take(offset, batch, mono_ms)
 
     def estimate_tokens(self, model: str, prompt_bytes: int) -> int:
@@ -173,12 +174,13 @@ class Dispatcher:
 class Attempt:
     """One attempt under way: a lease, and what it tells the fleet."""
 
-    __slots__ = ("_dispatcher", "_lease", "_pool", "attempt", "instance", "upstream")
+    __slots__ = ("_dispatcher", "_lease", "_pool", "_request_id", "attempt", "instance", "upstream")
 
-    def __init__(self, dispatcher: Dispatcher, pool: Pool, lease: Lease, attempt: int) -> None:
+    def __init__(self, dispatcher: Dispatcher, pool: Pool, lease: Lease, request_id: str, attempt: int) -> None:
         self._dispatcher = dispatcher
         self._pool = pool
         self._lease = lease
+        self._request_id = request_id
         self.attempt = attempt
         self.instance = lease.instance
         self.upstream = dispatcher.upstreams[lease.instance]
@@ -220,6 +222,8 @@ class Attempt:
             duration_ms=duration_ms,
             prompt_tokens=self._lease.prompt_tokens,
             output_tokens=output_tokens,
+            request_id=self._request_id,
+            attempt=self.attempt,
         )
         dispatcher.tell(outcome)
         dispatcher.watch.ended(self._pool.name, self.instance, outcome)

@@ -1,8 +1,11 @@
 """Fakes for tests and demos: an upstream that does anything at byte level, a scripted dispatcher, a real server.
 
-async with ScriptedUpstream([sse(role(), content("Hi"), finish(), DONE)]) as engine:
-    dispatcher = FakeDispatcher({"a": engine.url})
-    async with serve(Proxy(app, dispatcher)) as url: ...
+    async with ScriptedUpstream(answer("Hello")) as engine:
+        dispatcher = FakeDispatcher({"a": engine.url})
+        async with serve(Proxy(app, dispatcher)) as url:
+            got = await post(url, {"model": "tiny", "stream": True})
+
+The bytes that scripts are made of are in `fake_wire.py`.
 """
 
 import asyncio
@@ -18,119 +21,9 @@ import uvicorn
 
 from evenload.schemas.telemetry import OutcomeKind
 
+from .fake_wire import Cut, Gate, Reset, Script, Stall, Step, Trickle
 from .ports import Ask, NoInstance
-from .upstream import Upstream
-
-# Scripts.
-
-
-@dataclass(frozen=True)
-class Stall:
-    """Do nothing until the peer leaves, or for `seconds`."""
-
-    seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class Gate:
-    """Go on when the event is set or the peer leaves."""
-
-    event: asyncio.Event
-
-
-@dataclass(frozen=True)
-class Trickle:
-    """Write `data` in pieces of `size` bytes, each in a segment of its own."""
-
-    data: bytes
-    size: int = 1
-
-
-class Cut:
-    """End the connection in order (FIN)."""
-
-
-class Reset:
-    """End the connection with RST."""
-
-
-Step = bytes | Stall | Gate | Trickle | Cut | Reset
-Script = Sequence[Step]
-
-
-def response(status: int, body: bytes, *headers: tuple[str, str], content_type: str = "application/json") -> bytes:
-    """Return a whole response with a content-length."""
-    lines = [f"HTTP/1.1 {status} Scripted", f"content-type: {content_type}", f"content-length: {len(body)}"]
-    lines += [f"{name}: {value}" for name, value in headers]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
-
-
-def error(status: int, message: str, *headers: tuple[str, str], code: object = None) -> bytes:
-    """Return an error response in OpenAI's form."""
-    body = {"error": {"message": message, "type": "Scripted", "param": None, "code": status if code is None else code}}
-    return response(status, json.dumps(body).encode(), *headers)
-
-
-SSE_HEAD = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
-    b"server: scripted\r\ntransfer-encoding: chunked\r\n\r\n"
-)
-END = b"0\r\n\r\n"
-DONE = b"data: [DONE]\n\n"
-
-
-def chunk(data: bytes) -> bytes:
-    """Return one chunk of the chunked encoding."""
-    return b"%x\r\n%b\r\n" % (len(data), data)
-
-
-def frame(value: object) -> bytes:
-    """Return one data frame with compact JSON, as engines write it."""
-    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
-
-
-def delta(finish_reason: str | None = None, **fields: object) -> bytes:
-    """Return a chat frame with the given delta."""
-    choice = {"index": 0, "delta": fields, "logprobs": None, "finish_reason": finish_reason}
-    return frame({"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "tiny", "choices": [choice]})
-
-
-def role() -> bytes:
-    """Return the role-only frame that streams begin with."""
-    return delta(role="assistant", content="")
-
-
-def content(text: str) -> bytes:
-    """Return a frame with content."""
-    return delta(content=text)
-
-
-def finish(reason: str = "stop") -> bytes:
-    """Return the frame with the finish reason."""
-    return delta(finish_reason=reason, content="")
-
-
-def usage(prompt_tokens: int, completion_tokens: int) -> bytes:
-    """Return the last frame of a stream whose client asked for usage."""
-    counts = {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
-    return frame({"object": "chat.completion.chunk", "choices": [], "usage": counts})
-
-
-def error_frame(code: int, message: str) -> bytes:
-    """Return an error event as vLLM sends it."""
-    return frame({"error": {"message": message, "type": "Scripted", "param": None, "code": code}})
-
-
-def sse(*frames: bytes, end: bool = True) -> list[Step]:
-    """Return the script of a stream, one HTTP chunk per frame."""
-    steps: list[Step] = [SSE_HEAD, *(chunk(one) for one in frames)]
-    return [*steps, END] if end else steps
-
-
-def answer(*texts: str) -> list[Step]:
-    """Return the script of a usual, whole stream."""
-    return sse(role(), *(content(text) for text in texts), finish(), usage(11, len(texts)), DONE)
-
+from .upstream import Upstream, UpstreamReset
 
 # The upstream.
 
@@ -231,6 +124,8 @@ class ScriptedUpstream:
             return not await self._left(left, asyncio.sleep(step.seconds if step.seconds is not None else 3600.0))
         if isinstance(step, Gate):
             return not await self._left(left, step.event.wait())
+        if isinstance(step, Cut):
+            await writer.drain()
         if isinstance(step, Reset):
             raw = writer.get_extra_info("socket")
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -379,3 +274,56 @@ async def serve(app: Any, **config: Any) -> AsyncIterator[str]:
         server.force_exit = True
         await task
         listener.close()
+
+
+# The client.
+
+
+@dataclass(frozen=True)
+class Got:
+    """A response as the client saw it.
+
+    Attributes:
+        status: HTTP status.
+        headers: the last of each name.
+        body: what came.
+        whole: whether the message ended as its framing says.
+    """
+
+    status: int
+    headers: dict[bytes, bytes]
+    body: bytes
+    whole: bool
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The error object of the body."""
+        value: dict[str, Any] = json.loads(self.body)["error"]
+        return value
+
+
+async def post(
+    url: str, body: object, *headers: tuple[bytes, bytes], path: str = "/v1/chat/completions", method: str = "POST"
+) -> Got:
+    """Send a request on a connection of its own and read all of the answer.
+
+    Args:
+        url: base URL.
+        body: bytes go as they are, other values as JSON.
+        headers: added to content-type.
+        path: of the endpoint.
+        method: POST or GET.
+    """
+    client = Upstream(url)
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    response = await client.request(method, path.encode(), [(b"content-type", b"application/json"), *headers], data)
+    chunks: list[bytes] = []
+    whole = True
+    try:
+        while part := await response.read_chunk():
+            chunks.append(part)
+    except UpstreamReset:
+        whole = False
+    response.release()
+    client.close()
+    return Got(response.status, dict(response.headers), b"".join(chunks), whole)

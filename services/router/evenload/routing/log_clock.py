@@ -2,7 +2,7 @@
 
 A snapshot is some milliseconds old when it arrives, so the estimate keeps the least delayed anchor and lets go of it
 slowly (monotonic clocks drift). A difference of more than a second is a jump of the broker's clock and is followed at
-once; the view then moves its own tail along.
+once; own events keep the times they were observed at until a snapshot includes them, a moment later.
 """
 
 JUMP_MS = 1_000
@@ -20,13 +20,12 @@ class LogClock:
         """Return the estimated log time."""
         return int(mono_ms) + self._offset_ms
 
-    def anchor(self, log_ms: int, mono_ms: float) -> int:
-        """Take a snapshot's time into account; return by how much the clock jumped, 0 for a small correction."""
+    def anchor(self, log_ms: int, mono_ms: float) -> None:
+        """Take a snapshot's time into account."""
         offset_ms = log_ms - int(mono_ms)
         ahead = offset_ms - self._offset_ms
         first, self.anchored = not self.anchored, True
-        if first or abs(ahead) > JUMP_MS:
+        if first or ahead > 0 or abs(ahead) > JUMP_MS:
             self._offset_ms = offset_ms
-            return ahead
-        self._offset_ms = offset_ms if ahead > 0 else self._offset_ms - min(DRIFT_MS, -ahead)
-        return 0
+        else:
+            self._offset_ms -= min(DRIFT_MS, -ahead)

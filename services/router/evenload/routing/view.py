@@ -53,6 +53,7 @@ class _Entry:
     __slots__ = (
         "base",
         "config",
+        "folded_seq",
         "included_seq",
         "loads",
         "partition",
@@ -71,6 +72,7 @@ class _Entry:
         self.snapshot: InstanceSnapshot | None = None
         self.snapshot_ms: int | None = None
         self.included_seq = -1  # own batches up to here are in the base
+        self.folded_seq: int | None = None  # first own batch that the tail's bound pushed into the base
         self.tail: deque[_Own] = deque()
         self.loads: deque[tuple[int, RouterLoad]] = deque(maxlen=64)  # own reports by batch
 
@@ -166,6 +168,7 @@ class FleetView:
             return
         entry.snapshot, entry.snapshot_ms = snapshot, batch.now_ms
         entry.included_seq = known.included_seq
+        entry.folded_seq = None
         entry.base = _with_offset(snapshot.state, batch.as_of)
         self._drop_included(entry, known)
         entry.refold()
@@ -178,14 +181,8 @@ class FleetView:
         while tail and (len(tail) > TAIL_EVENTS_MAX or now_ms - tail[0].at_ms > TAIL_AGE_MS_MAX):
             own = tail.popleft()
             entry.base = apply(entry.base, own.event, own.at_ms, entry.config)
+            entry.folded_seq = own.seq if entry.folded_seq is None else entry.folded_seq
             self.folded_into_base += 1
-
-    def jump(self, by_ms: int) -> None:
-        """Move the tail's times along with a clock that jumped."""
-        for entry in self._entries.values():
-            for own in entry.tail:
-                own.at_ms += by_ms
-            entry.refold()
 
     def read(self, instance: str, counts: Counts, now_ms: int) -> InstanceView:
         """Return the instance as it is believed to be at `now_ms`, with the given own load."""
@@ -247,7 +244,8 @@ class FleetView:
         for name in instances:
             entry = self._entries[name]
             if entry.tail:
-                first, last = entry.tail[0].seq, entry.tail[-1].seq
+                first = entry.tail[0].seq if entry.folded_seq is None else entry.folded_seq
+                last = entry.tail[-1].seq
                 low, high = bounds.get(entry.partition, (first, last))
                 bounds[entry.partition] = (min(low, first), max(high, last))
         return [

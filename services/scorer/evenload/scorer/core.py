@@ -1,12 +1,12 @@
 """One telemetry partition: records in; snapshots, state records and dead letters out.
 
-House rules: synchronous, no Faust, no clock, no I/O; times are arguments (`mono_ms`, the caller's monotonic clock). The
-shell (`app.py`) feeds records in order of offset, sends what the methods return, and says whether that was acknowledged.
+House rules: synchronous, no Faust, no clock, no I/O; times are arguments (`mono_ms`, the caller's monotonic clock).
+The shell (`app.py`) feeds records in order of offset, sends what the methods return, and says what was acknowledged.
 
 Theory of operation. `position` is the offset of the last record applied. A state includes its events up to its `as_of`,
 so records read again change nothing. `checkpoint` hands out the states that changed since the last one; once those are
-acknowledged, records up to its `through` need never be read again. `snapshots` hands out what routers should know; until
-`position` has reached everything that the recovered states include, it hands out nothing, because `as_of` and
+acknowledged, records up to its `through` need never be read again. `snapshots` hands out what routers should know;
+until `position` has reached everything that the recovered states include, it hands out nothing, because `as_of` and
 `sequences` of a batch must hold for all its instances alike.
 """
 
@@ -335,9 +335,9 @@ class PartitionScorer:
             mono_ms: now.
             force: also when the last one was less than `checkpoint_ms` ago.
         """
-        if not force and self._checkpoint_ms is not None:
-            if mono_ms - self._checkpoint_ms < self._options.checkpoint_ms:
-                return None
+        last_ms = self._checkpoint_ms
+        if not force and last_ms is not None and mono_ms - last_ms < self._options.checkpoint_ms:
+            return None
         self._checkpoint_ms = mono_ms
         self._bury(self.now_ms(mono_ms))
         catching_up = self.position < self._caught_up_at

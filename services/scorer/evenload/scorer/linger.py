@@ -40,7 +40,7 @@ class LingerAdvice:
             mono_ms: monotonic clock, milliseconds.
             log_ms: log time of the newest record.
         """
-        if self._since_ms is None:
+        if self._since_ms is None or not self._since_log_ms:  # before the first record there is no log time
             self._since_ms, self._since_log_ms, self._records = mono_ms, log_ms, 0
             return
         elapsed_ms = mono_ms - self._since_ms

@@ -5,7 +5,7 @@ instance. One living owner writes `through` in rising order. A worker that was s
 (a zombie) may write an older record after newer ones, and compaction may then remove the newer one. So:
 
 - per instance the highest `as_of` wins, whatever the order of writing; equal `as_of` means equal state;
-- a record whose `through` is lower than that of one before it is a suspect, until a later one of the instance clears it;
+- a record whose `through` is lower than that of one before it is a suspect, until a later one clears its instance;
 - the partition goes on at min(committed, highest through + 1, lowest through of a suspect + 1). States skip what they
   include, so reading too much costs time only.
 

@@ -27,7 +27,7 @@ class Watchdog:
         now_ms: float,
         *,
         reachable: bool,
-        ends: Mapping[int, int] | None,
+        behind: Mapping[int, int] | None,
         positions: Mapping[int, int],
         recovered: bool,
         signs_of_life: int,
@@ -37,27 +37,31 @@ class Watchdog:
         Args:
             now_ms: monotonic.
             reachable: Kafka's port takes connections.
-            ends: next offset of each assigned partition as Kafka just said, None when it did not answer.
+            behind: records that can be read and were not applied, per assigned partition; None when Kafka did not say.
             positions: last offset applied per assigned partition.
             recovered: the worker has finished recovering after the last rebalance.
             signs_of_life: counts rebalances and recovered records; any change is progress.
         """
-        answered = ends is not None or not recovered
-        if signs_of_life != self._signs_of_life or (answered and recovered) or not reachable:
-            self._signs_of_life, self._alive_ms = signs_of_life, now_ms
+        getting_on = behind is not None if recovered else signs_of_life != self._signs_of_life
+        if getting_on or not reachable:
+            self._alive_ms = now_ms
+        self._signs_of_life = signs_of_life
         if now_ms - self._alive_ms >= self._worker_ms:
-            doing = "Kafka's answers" if recovered else "recovery to end"
-            return f"the worker has waited for {doing} for {(now_ms - self._alive_ms) / 1000:.0f} s"
-        return self._stuck_partition(now_ms, ends, positions)
+            event = "an answer of Kafka" if recovered else "the end of recovery"
+            return f"the worker has waited for {event} for {(now_ms - self._alive_ms) / 1000:.0f} s"
+        return self._stuck_partition(now_ms, behind, positions)
 
-    def _stuck_partition(self, now_ms: float, ends: Mapping[int, int] | None, positions: Mapping[int, int]) -> str | None:
+    def _stuck_partition(
+        self, now_ms: float, behind: Mapping[int, int] | None, positions: Mapping[int, int]
+    ) -> str | None:
         for gone in self._positions.keys() - positions.keys():
             del self._positions[gone]
         for partition, position in positions.items():
-            behind = None if ends is None else ends.get(partition, 0) - 1 - position
             last, since_ms = self._positions.get(partition, (None, now_ms))
-            if behind is None or behind <= 0 or last != position:
+            records = 0 if behind is None else behind.get(partition, 0)
+            if records <= 0 or last != position:
                 self._positions[partition] = (position, now_ms)
             elif now_ms - since_ms >= self._partition_ms:
-                return f"partition {partition} is {behind} records behind and stood still for {(now_ms - since_ms) / 1000:.0f} s"
+                still_s = (now_ms - since_ms) / 1000
+                return f"partition {partition} is {records} records behind and has stood still for {still_s:.0f} s"
         return None

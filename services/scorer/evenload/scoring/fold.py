@@ -78,6 +78,8 @@ def fold(
         new = changed.get(name)
         if new is None:
             old = states.get(name)
+            if old is not None and buried(old, log_ms, config):
+                old = None
             if old is not None and _includes(old, batch, offset):
                 skipped.add(name)
                 continue
@@ -86,6 +88,11 @@ def fold(
             _remember(new, batch)
         _change(new, event, batch.age_ms - event.at > config.aged_ms, config, batch.incarnation)
     return changed
+
+
+def buried(state: InstanceState, log_ms: int, config: ScoringConfig) -> bool:
+    """Tell whether an instance left so long ago that its state counts as forgotten (and may be deleted)."""
+    return state.left_ms is not None and log_ms - state.left_ms >= config.grave_ms
 
 
 def own_private(state: InstanceState) -> InstanceState:

@@ -30,4 +30,5 @@ def demo(
     """
     from evenload.demo.main import run
 
-    return run(settings, trace=trace, as_json=as_json)
+    code: int = run(settings, trace=trace, as_json=as_json)
+    return code

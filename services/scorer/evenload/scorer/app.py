@@ -1,0 +1,332 @@
+"""The Faust shell round `core.py`: one worker of the consumer group.
+
+An agent applies telemetry and remembers each event; `publish` sends due snapshots; `checkpoint` writes changed states
+to the changelog, awaits their acknowledgement and only then acknowledges the remembered events (docs/decisions/0002).
+All of it runs in one event loop, so `PartitionScorer` needs no locks; whoever awaits looks afterwards whether the
+partition is still the same.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import faust
+from faust.types import TP
+
+from evenload.bus.topics import MESSAGE_BYTES_MAX, partition_for, topic_names
+from evenload.schemas import DeadLetter, SnapshotBatch, encode
+from evenload.scorer.core import Checkpoint, Counts, Options, PartitionScorer
+from evenload.scorer.table import StateTable
+from evenload.scoring import ScoringConfig
+from evenload.settings import Settings
+
+DEAD_LETTERS_MAX = 1_000  # not acknowledged yet, per partition; beyond, the agent waits
+YIELD_MS = 20.0  # the agent lets the timers run at least this often while it works off a backlog
+
+logger = logging.getLogger(__name__)
+
+
+class Fatal(Exception):  # noqa: N818 (reads as what happened)
+    """The worker cannot go on and must be started anew."""
+
+
+@dataclass(slots=True)
+class Activity:
+    """What the shell has done, beside what `Counts` says; `metrics.py` shows it.
+
+    Attributes:
+        rewound: records read again because the changelog lacked them.
+        published_ms: when each partition's last snapshots were acknowledged, monotonic.
+    """
+
+    rebalances: int = 0
+    recoveries: int = 0
+    rewound: int = 0
+    overtaken: int = 0
+    unreadable: int = 0
+    apply_s: float = 0.0
+    snapshots: int = 0
+    snapshot_records: int = 0
+    checkpoints: int = 0
+    checkpoint_s: float = 0.0
+    states_written: int = 0
+    send_failures: int = 0
+    published_ms: dict[int, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Assigned:
+    """A partition that this worker owns.
+
+    Attributes:
+        pending: events applied and not acknowledged, in order.
+        dead_letters: records that could not be applied and are not among the dead letters yet.
+    """
+
+    scorer: PartitionScorer
+    pending: list[Any] = field(default_factory=list)
+    dead_letters: list[DeadLetter] = field(default_factory=list)
+
+
+class ScorerApp:
+    """The Faust app, its agent, and what its timers call.
+
+    Attributes:
+        assigned: partitions by number; empty from a revocation until recovery is complete.
+        recovered: whether the worker has what its group gave it.
+    """
+
+    def __init__(self, settings: Settings, config_of: Callable[[str], ScoringConfig], name: str, datadir: Path) -> None:
+        """Describe the worker; nothing is connected before `faust.start`.
+
+        Args:
+            settings: all of them.
+            config_of: scoring config by instance id.
+            name: of this worker, written into its snapshots.
+            datadir: an existing folder that Faust insists on.
+        """
+        self.topics = topic_names(settings.kafka.topic_prefix)
+        self.counts = Counts()
+        self.activity = Activity()
+        self.assigned: dict[int, Assigned] = {}
+        self.recovered = False
+        self._partitions = settings.kafka.partitions
+        self._config_of = config_of
+        self._options = Options(
+            scorer=name,
+            topic=self.topics.telemetry,
+            flush_ms=settings.scorer.flush_ms,
+            heartbeat_ms=settings.scorer.heartbeat_ms,
+            checkpoint_ms=settings.scorer.checkpoint_ms,
+            target_records_per_s=settings.scorer.target_records_per_s,
+        )
+        self._failure: asyncio.Future[None] | None = None
+        self.faust = _faust_app(settings, datadir)
+        self.table = self._declare()
+
+    def _declare(self) -> StateTable:
+        app = self.faust
+        self._snapshots = self._topic(self.topics.snapshots)
+        self._dead_letters = self._topic(self.topics.dead_letters)
+        table = StateTable(app, name="state", changelog_topic=self._topic(self.topics.state, compacting=True))
+        app.tables.add(table)
+        app.agent(self._topic(self.topics.telemetry), name="apply")(self._agent)
+        app.on_partitions_revoked.connect(self._on_partitions_revoked)
+        app.on_rebalance_complete.connect(self._on_rebalance_complete)
+        return table
+
+    def _topic(self, name: str, **options: Any) -> Any:
+        raw = {"key_type": bytes, "value_type": bytes, "key_serializer": "raw", "value_serializer": "raw"}
+        return self.faust.topic(name, partitions=self._partitions, **raw, **options)
+
+    def place(self, partition: int) -> TP:
+        """Return Faust's name of a telemetry partition."""
+        return TP(self.topics.telemetry, partition)
+
+    async def failure(self) -> None:
+        """Wait until the worker cannot go on; raises why."""
+        self._failure = asyncio.get_running_loop().create_future()
+        await self._failure
+
+    def fail(self, error: BaseException) -> None:
+        """End the worker; the first reason counts."""
+        logger.error("the worker ends: %s", error)
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    # ---- rebalances
+
+    async def _on_partitions_revoked(self, *_: Any, **__: Any) -> None:
+        self.recovered = False
+        self.assigned.clear()
+        self.activity.rebalances += 1
+        self.activity.published_ms.clear()
+
+    async def _on_rebalance_complete(self, *_: Any, **__: Any) -> None:
+        """Take over what was assigned: states are recovered, no telemetry has come through yet."""
+        consumer = self.faust.consumer
+        mine = [tp for tp in consumer.assignment() if tp.topic == self.topics.telemetry]
+        # Faust asks for the committed offsets in this way right after us, and goes on from there.
+        committed = await consumer.seek_to_committed() if mine else {}
+        assigned: dict[int, Assigned] = {}
+        for tp in mine:
+            assigned[tp.partition] = Assigned(await self._take_over(tp, committed.get(tp)))
+        self.assigned = assigned
+        self.activity.recoveries += 1
+        self.recovered = True
+        logger.info("owns partitions %s", sorted(assigned) or "none")
+
+    async def _take_over(self, tp: TP, committed: int | None) -> PartitionScorer:
+        found = self.table.recovered[tp.partition]
+        resume = found.resume(committed)
+        if committed is not None and resume is not None and resume < committed:
+            logger.warning(
+                "partition %d: reads again from offset %d instead of %d, the changelog lacks what follows",
+                tp.partition,
+                resume,
+                committed,
+            )
+            self.activity.rewound += committed - resume
+            # Private: nothing public moves a committed offset backwards. Faust seeks to it unless it is 0.
+            if not await self.faust.consumer._commit({tp: resume}):
+                raise Fatal(f"partition {tp.partition}: offset {resume} could not be committed")
+            await self.faust.consumer.seek(tp, resume)
+        self.activity.overtaken += found.overtaken
+        self.activity.unreadable += found.unreadable
+        found.overtaken = found.unreadable = 0
+        return PartitionScorer(
+            tp.partition,
+            self._options,
+            self._config_of,
+            states=found.states(),
+            position=-1 if resume is None else resume - 1,
+            caught_up_at=found.through,
+            rewrite=frozenset(found.suspects),
+            owns=lambda name: partition_for(name.encode(), self._partitions) == tp.partition,
+            counts=self.counts,
+        )
+
+    # ---- telemetry
+
+    async def _agent(self, stream: Any) -> None:
+        try:
+            await self._apply(stream)
+        except Exception as error:
+            logger.exception("the agent failed")
+            self.fail(Fatal(f"the agent failed: {error!r}"))
+            raise
+
+    async def _apply(self, stream: Any) -> None:
+        yielded_ms = _mono_ms()
+        async for event in stream.noack().events():
+            message = event.message
+            owned = self.assigned.get(message.partition)
+            if owned is None:
+                continue  # of before a rebalance; its new owner reads it again
+            start_ms = _mono_ms()
+            letter = owned.scorer.on_record(
+                message.offset, round(message.timestamp * 1000), message.value or b"", start_ms
+            )
+            owned.pending.append(event)
+            if letter is not None:
+                owned.dead_letters.append(letter)
+                logger.warning(
+                    "dead letter: %s %d %d: %s", letter.topic, letter.partition, letter.offset, letter.reason
+                )
+            end_ms = _mono_ms()
+            self.activity.apply_s += (end_ms - start_ms) / 1000
+            if len(owned.dead_letters) >= DEAD_LETTERS_MAX:
+                await self._send_dead_letters(owned)
+            if end_ms - yielded_ms >= YIELD_MS:
+                await asyncio.sleep(0)
+                yielded_ms = _mono_ms()
+
+    # ---- what the timers call
+
+    async def publish(self) -> None:
+        """Send the snapshots that are due, and wait until Kafka has them."""
+        now_ms = _mono_ms()
+        due = [(owned, batch) for owned in self.assigned.values() for batch in owned.scorer.snapshots(now_ms)]
+        sent = await asyncio.gather(*(self._send_snapshots(batch) for _, batch in due))
+        for (owned, batch), acknowledged in zip(due, sent, strict=True):
+            if acknowledged:
+                self.activity.snapshots += len(batch.snapshots)
+                self.activity.snapshot_records += 1
+                self.activity.published_ms[batch.partition] = _mono_ms()
+            else:
+                owned.scorer.unpublished(batch)
+
+    async def checkpoint(self, force: bool = False) -> None:
+        """Write what changed to the changelog, wait until Kafka has it, and acknowledge the telemetry it covers."""
+        start_ms = _mono_ms()
+        await asyncio.gather(*(self._checkpoint(owned, start_ms, force) for owned in list(self.assigned.values())))
+
+    async def _checkpoint(self, owned: Assigned, now_ms: float, force: bool) -> None:
+        checkpoint = owned.scorer.checkpoint(now_ms, force)
+        if checkpoint is None:
+            return
+        covered = len(owned.pending)
+        written, reported = await asyncio.gather(self._write(checkpoint), self._send_dead_letters(owned))
+        if not (written and reported):
+            owned.scorer.unacknowledged(checkpoint)
+            return
+        if self.assigned.get(checkpoint.partition) is not owned:
+            return  # revoked meanwhile: the new owner recovers what was written, and reads on from the last commit
+        owned.scorer.acknowledged(checkpoint)
+        for event in owned.pending[:covered]:
+            event.ack()
+        del owned.pending[:covered]
+        self.activity.checkpoints += 1
+        self.activity.states_written += len(checkpoint.states)
+        self.activity.checkpoint_s += (_mono_ms() - now_ms) / 1000
+
+    async def _write(self, checkpoint: Checkpoint) -> bool:
+        futures = [
+            self.table.write(checkpoint.partition, name, data, checkpoint.through)
+            for name, data in checkpoint.records()
+        ]
+        return await self._all_sent(futures)
+
+    async def _send_dead_letters(self, owned: Assigned) -> bool:
+        letters = list(owned.dead_letters)
+        futures = [
+            self._dead_letters.send_soon(key=None, value=encode(letter), partition=letter.partition)
+            for letter in letters
+        ]
+        if not await self._all_sent(futures):
+            return False
+        del owned.dead_letters[: len(letters)]
+        return True
+
+    async def _send_snapshots(self, batch: SnapshotBatch) -> bool:
+        key = b"p%d" % batch.partition
+        return await self._all_sent(
+            [self._snapshots.send_soon(key=key, value=encode(batch), partition=batch.partition)]
+        )
+
+    async def _all_sent(self, futures: list[Any]) -> bool:
+        results = await asyncio.gather(*futures, return_exceptions=True)
+        failed = [result for result in results if isinstance(result, BaseException)]
+        if failed:
+            self.activity.send_failures += len(failed)
+            logger.warning("%d of %d records were not taken by Kafka: %r", len(failed), len(futures), failed[0])
+        return not failed
+
+    # ---- the end
+
+    async def leave(self) -> None:
+        """Write a last checkpoint and commit it, so that the next owner has nothing to read again."""
+        await self.checkpoint(force=True)
+        if self.assigned:
+            await self.faust.consumer.commit()
+
+
+def _mono_ms() -> float:
+    return time.monotonic() * 1000
+
+
+def _faust_app(settings: Settings, datadir: Path) -> faust.App:
+    session_s = settings.scorer.session_timeout_s
+    return faust.App(
+        settings.scorer.app_id,
+        broker=";".join(f"kafka://{address}" for address in settings.kafka.bootstrap.split(",")),
+        datadir=str(datadir),
+        store="memory://",
+        web_enabled=False,
+        topic_disable_leader=True,
+        topic_partitions=settings.kafka.partitions,
+        broker_session_timeout=session_s,
+        broker_heartbeat_interval=settings.scorer.heartbeat_interval_s,
+        broker_rebalance_timeout=max(10, 2 * session_s),
+        broker_request_timeout=max(30, session_s),
+        broker_commit_interval=1.0,
+        stream_wait_empty=False,  # what is not acknowledged is read again; waiting would hold up rebalances
+        producer_request_timeout=60.0,
+        producer_max_request_size=MESSAGE_BYTES_MAX,
+        producer_max_batch_size=65_536,
+        producer_compression_type="lz4",
+    )

@@ -1,0 +1,281 @@
+"""One scorer worker as a process: topics, Faust, timers, watchdog, signals, exit code."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from evenload.bus.logs import quieten
+from evenload.bus.topics import BusUnavailable, TopicMismatch, TopicRefused, ensure_topics, specs
+from evenload.scoring import digest
+from evenload.settings import Settings
+from evenload.settings.scoring import UNKNOWN, config_of, scoring_configs
+
+with warnings.catch_warnings():  # Faust's imports warn of what only its authors can change
+    warnings.simplefilter("ignore")
+    from evenload.scorer.app import Fatal, ScorerApp
+    from evenload.scorer.metrics import ScorerCollector, registry_of, render
+    from evenload.scorer.table import StateTable
+    from evenload.scorer.watchdog import Watchdog
+    from evenload.scorer.web import serve
+
+TICK_S = 0.1
+LOOK_S = 2.0  # between two looks of the watchdog
+ASK_S = 5.0  # for Kafka to answer it
+FINISH_S = 5.0  # for a flush under way to end
+LEAVE_S = 5.0  # for the last checkpoint
+STOP_S = 5.0  # for Faust to stop
+
+logger = logging.getLogger(__name__)
+
+
+def run(settings: Settings) -> None:
+    """Run a worker until SIGTERM or SIGINT.
+
+    Raises:
+        SettingsError: a pool's constants are outside the bounds of the scoring.
+        SystemExit: with 1 when it could not start, or could not go on and should be started again.
+    """
+    if not logging.getLogger().handlers:
+        logging.basicConfig(
+            level=settings.log.level_number, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+        )
+    quieten("aiokafka", "faust", "mode", "aiohttp", "asyncio", StateTable.__module__)
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    with tempfile.TemporaryDirectory(prefix="evenload-scorer-") as datadir:
+        code = asyncio.run(_main(settings, Path(datadir)))
+    _leave_threads_behind(code)
+    if code:
+        raise SystemExit(code)
+
+
+def _leave_threads_behind(code: int) -> None:
+    """End at once if a client thread did not stop: the interpreter would wait for it without end."""
+    if any(thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()):
+        logging.shutdown()
+        os._exit(code)
+
+
+async def _main(settings: Settings, datadir: Path) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    worker = Worker(settings, datadir)
+    try:
+        await worker.run(stop)
+    except (BusUnavailable, TopicMismatch, TopicRefused, Fatal, OSError) as error:
+        logger.error("%s", error)
+        return 1
+    except Exception:
+        logger.exception("the worker failed")
+        return 1
+    return 0
+
+
+class Worker:
+    """The parts of the process and their life."""
+
+    def __init__(self, settings: Settings, datadir: Path) -> None:
+        self._settings = settings
+        self._app = ScorerApp(
+            settings, config_of(settings), f"{socket.gethostname()}-{settings.scorer.web_port}", datadir
+        )
+        self._collector = ScorerCollector(self._app)
+        self._session_ms = settings.scorer.session_timeout_s * 1000.0
+        self._state = "starting"
+        self._alive_ms = _mono_ms()
+        self._leaving = False
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set.
+
+        Raises:
+            Fatal: the worker cannot go on.
+            BusUnavailable, TopicMismatch, TopicRefused: the topics cannot be had.
+            OSError: the web port is taken.
+        """
+        self._log_start()
+        registry = registry_of(self._collector)
+        web = await serve(self._settings.scorer.web_port, self.unready, lambda: render(registry))
+        try:
+            if await _first(stop.wait(), self._ensure_topics()) == 0:
+                return
+            self._state = ""
+            await self._work(stop)
+        finally:
+            await web.cleanup()
+
+    def unready(self) -> str | None:
+        """Return why the worker is not ready, or None."""
+        if self._state:
+            return self._state
+        return None if self._app.recovered else "recovering"
+
+    def _log_start(self) -> None:
+        kafka, scorer = self._settings.kafka, self._settings.scorer
+        digests = {digest(config) for config in scoring_configs(self._settings).values()} | {digest(UNKNOWN)}
+        logger.info(
+            "scorer starts: bootstrap %s, group %s, topics %s.*, %d partitions, scoring configs %s, port %d",
+            kafka.bootstrap,
+            scorer.app_id,
+            kafka.topic_prefix,
+            kafka.partitions,
+            " ".join(sorted(digests)),
+            scorer.web_port,
+        )
+
+    async def _ensure_topics(self) -> None:
+        kafka = self._settings.kafka
+        await ensure_topics(kafka.bootstrap, specs(kafka.topic_prefix, kafka.partitions, kafka.replication))
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        faust = self._app.faust
+        starting = asyncio.create_task(faust.start())
+        loops = [
+            asyncio.create_task(self._every(self._settings.scorer.flush_ms / 1000, self._app.publish)),
+            asyncio.create_task(self._every(TICK_S, self._app.checkpoint)),
+        ]
+        self._alive_ms = _mono_ms()
+        try:
+            await _first(
+                stop.wait(), self._app.failure(), self._crash(), self._tick(), self._watch(), _all(starting, *loops)
+            )
+            self._state = "leaving"
+            await self._leave(loops)
+        finally:
+            self._state = self._state or "ending"
+            await self._stop(starting, loops)
+
+    # ---- what runs beside the agent
+
+    async def _every(self, period_s: float, flush: Callable[[], Awaitable[None]]) -> None:
+        while not self._leaving:
+            start_s = time.monotonic()
+            self._fence()
+            if self._app.recovered:
+                await flush()
+            await asyncio.sleep(max(0.0, period_s - (time.monotonic() - start_s)))
+
+    def _fence(self) -> None:
+        """Refuse to write after a standstill in which the group may have given our partitions to others."""
+        now_ms = _mono_ms()
+        still_ms, self._alive_ms = now_ms - self._alive_ms, now_ms
+        if still_ms >= self._session_ms:
+            raise Fatal(f"the process stood still for {still_ms / 1000:.1f} s, longer than its session")
+
+    async def _tick(self) -> None:
+        while True:
+            self._fence()
+            await asyncio.sleep(TICK_S)
+
+    async def _crash(self) -> None:
+        """Wait until Faust ends by itself, which it should not; raises why."""
+        faust = self._app.faust
+        await faust.wait_until_stopped()
+        raise Fatal(f"Faust ended: {faust.crash_reason!r}")
+
+    async def _watch(self) -> None:
+        watchdog = Watchdog(_mono_ms())
+        while True:
+            recovered, assigned = self._app.recovered, self._app.assigned
+            behind = await self._behind() if recovered else None
+            reason = watchdog.look(
+                _mono_ms(),
+                reachable=behind is not None or await self._reachable(),
+                behind=behind,
+                positions={partition: owned.scorer.position for partition, owned in assigned.items()},
+                recovered=recovered and self._app.recovered,
+                signs_of_life=self._app.table.records_read + self._app.activity.rebalances,
+            )
+            if reason is not None:
+                self._state = reason
+                raise Fatal(reason)
+            await asyncio.sleep(LOOK_S)
+
+    async def _behind(self) -> dict[int, int] | None:
+        """Ask Kafka how many records of each partition wait; None when it does not answer."""
+        places = {partition: self._app.place(partition) for partition in self._app.assigned}
+        try:
+            async with asyncio.timeout(ASK_S):
+                ends = await self._app.faust.consumer.highwaters(*places.values())
+                starts = await self._app.faust.consumer.earliest_offsets(*places.values())
+        except Exception as error:  # whatever the client library raises while Kafka is away or partitions move
+            logger.warning("Kafka did not say how far it is: %r", error)
+            return None
+        lag: dict[int, int] = {}
+        for partition, owned in self._app.assigned.items():
+            place = places.get(partition)
+            if place in ends and place in starts:
+                lag[partition] = max(0, ends[place] - max(owned.scorer.position + 1, starts[place]))
+        self._collector.lag = lag
+        return lag
+
+    async def _reachable(self) -> bool:
+        for address in self._settings.kafka.bootstrap.split(","):
+            host, _, port = address.rpartition(":")
+            with contextlib.suppress(OSError):  # a timeout is one
+                async with asyncio.timeout(ASK_S):
+                    _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+                writer.close()
+                return True
+        return False
+
+    # ---- the end
+
+    async def _leave(self, loops: list["asyncio.Task[None]"]) -> None:
+        self._leaving = True
+        await asyncio.wait(loops, timeout=FINISH_S)
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._app.leave()
+        except Exception as error:
+            logger.warning("no last checkpoint, the next owner reads some records again: %r", error)
+
+    async def _stop(self, starting: "asyncio.Task[None]", loops: list["asyncio.Task[None]"]) -> None:
+        self._leaving = True
+        stopping = asyncio.create_task(self._app.faust.stop())
+        done, _ = await asyncio.wait([stopping], timeout=STOP_S)
+        if not done:
+            logger.warning("Faust did not stop within %.0f s", STOP_S)
+        for task in (stopping, starting, *loops):
+            task.cancel()
+        await asyncio.wait([stopping, starting, *loops], timeout=1.0)
+        for task in (stopping, starting, *loops):
+            if task.done() and not task.cancelled():
+                task.exception()  # seen: the first failure has been reported already
+
+
+async def _first(*works: Awaitable[object]) -> int:
+    """Wait for the first of several to end, cancel the others, and return its index; raises what it raised."""
+    tasks: list[asyncio.Future[object]] = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+        return next(index for index, task in enumerate(tasks) if task.done())
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _all(*tasks: "asyncio.Task[None]") -> None:
+    """Wait for tasks that go on for ever; raises the first failure. Cancelling it does not cancel them."""
+    done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+    for task in done:
+        task.result()
+
+
+def _mono_ms() -> float:
+    return time.monotonic() * 1000

@@ -1,0 +1,202 @@
+"""What the observer sees does not depend on how the bytes were split, and only content is content."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evenload.router.fake_wire import DONE, content, delta, error_frame, finish, frame, role, usage
+from evenload.router.sse import FRAME_BYTES_MAX, SseObserver, error_payload
+
+CAPTURES = Path(__file__).parents[3] / "shared" / "captures"
+CAPTURED = {
+    str(path.relative_to(CAPTURES)): path.read_bytes()
+    for path in sorted(CAPTURES.glob("*/*.body"))
+    if b"data:" in path.read_bytes()
+}
+OWN = {
+    "usual": role() + content("Hi") + content(" there") + finish() + usage(9, 2) + DONE,
+    "busy": error_frame(503, "The engine is currently busy and cannot accept new requests.") + DONE,
+    "role then error": role() + error_frame(500, "EngineCore encountered an issue.") + DONE,
+    "comments": b": ping\n\n:\n\nretry: 5\n\nid: 1\n\n" + role() + content("x") + b"\n\n\n" + finish("length"),
+    "event error": b'event: error\ndata: {"message": "no"}\n\n',
+    "two data lines": b'data: {"choices":[{"delta":\ndata: {"content":"x"},"finish_reason":"stop"}]}\n\n',
+    "no last blank line": role() + content("x") + finish()[:-1],
+    "not json": b"data: oops\n\n" + content("x"),
+    "not utf-8": b'data: {"choices":[{"delta":{"content":"\xff"}}]}\n\n' + finish(),
+    "text about errors": content('"error": "no", finish_reason: stop [DONE]') + finish(),
+}
+STREAMS = CAPTURED | OWN
+
+
+def observe(data: bytes, *cuts: int) -> SseObserver:
+    observer = SseObserver()
+    edges = [0, *sorted(cuts), len(data)]
+    for start, end in itertools.pairwise(edges):
+        observer.feed(data[start:end])
+    observer.close()
+    return observer
+
+
+def facts(observer: SseObserver) -> dict[str, Any]:
+    return {name: getattr(observer, name) for name in SseObserver.__slots__ if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_feeding_byte_by_byte_sees_the_same_as_feeding_at_once(name: str) -> None:
+    data = STREAMS[name]
+    assert facts(observe(data, *range(len(data)))) == facts(observe(data))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data(), st.sampled_from(sorted(STREAMS)), st.sampled_from([b"\n", b"\r\n", b"\r"]))
+def test_any_splitting_and_any_line_ends_give_the_same_observations(draw: Any, name: str, line_end: bytes) -> None:
+    data = STREAMS[name].replace(b"\n", line_end)
+    cuts = draw.draw(st.lists(st.integers(0, len(data)), max_size=20))
+    assert facts(observe(data, *cuts)) == facts(observe(STREAMS[name]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=10))
+def test_no_bytes_raise(data: bytes, cuts: list[int]) -> None:
+    assert facts(observe(data, *(cut for cut in cuts if cut <= len(data)))) == facts(observe(data))
+
+
+@pytest.mark.skipif(not CAPTURED, reason="the captures lie beside the checkout")
+@pytest.mark.parametrize(
+    ("name", "finished", "done", "tokens", "error"),
+    [
+        ("vllm-0.32.0-cpu/chat_sse_plain.body", True, True, None, None),
+        ("vllm-0.32.0-cpu/chat_sse_usage.body", True, True, 12, None),
+        ("vllm-0.32.0-cpu/chat_sse_continuous_usage.body", True, True, 6, None),
+        ("vllm-0.32.0-cpu/chat_sse_n2_logprobs.body", True, True, None, None),
+        ("vllm-0.32.0-cpu/completions_sse.body", True, True, 8, None),
+        ("vllm-0.32.0-cpu/sigterm_drain10.body", True, True, None, None),
+        ("vllm-0.32.0-cpu/sigterm_midstream.body", False, False, None, None),
+        ("vllm-0.32.0-cpu/engine_kill.body", False, True, None, ("stream_error", "engine_dead")),
+        ("vllm-0.32.0-cpu/burst_reject_stream.body", False, True, None, ("saturated", "engine_busy")),
+        ("llm-d-inference-sim/chat_sse_usage.body", True, True, 1, None),
+    ],
+)
+def test_captured_streams_are_understood(
+    name: str, finished: bool, done: bool, tokens: int | None, error: tuple[str, str] | None
+) -> None:
+    observer = observe(CAPTURED[name])
+    assert (observer.finished, observer.done, observer.completion_tokens) == (finished, done, tokens)
+    assert (error is None) == (observer.error is None)
+    if observer.error is not None:
+        assert (observer.error.verdict.kind, observer.error.verdict.cause) == error
+    assert observer.content_started == ("burst" not in name)
+    assert observer.malformed_frames == 0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        role(),
+        delta(role="assistant"),
+        delta(content=None),
+        delta(tool_calls=[]),
+        delta(reasoning="", reasoning_content=""),
+        frame({"choices": []}),
+        frame({"choices": [{"index": 0, "text": ""}]}),
+        usage(3, 0),
+        b": keep-alive\n\n",
+        b"\n\n\n",
+        b"data:\n\n",
+        b"event: ping\ndata: {}\n\n",
+        DONE,
+    ],
+)
+def test_frames_without_content_do_not_stop_the_clock(data: bytes) -> None:
+    assert not observe(data).content_started
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        content("a"),
+        content(" "),
+        delta(role="assistant", content="at once"),
+        delta(reasoning="hm"),
+        delta(reasoning_content="hm"),
+        delta(tool_calls=[{"index": 0, "function": {"name": "f", "arguments": ""}}]),
+        delta(refusal="no"),
+        frame({"choices": [{"index": 0, "text": "a"}]}),
+        b'data:{"choices":[{"delta":{"content":"no space"}}]}\n\n',
+        b'id: 4\ndata: { "choices" : [ { "delta" : { "content" : "spaces" } } ] }\n\n',
+    ],
+)
+def test_content_reasoning_and_tool_calls_stop_the_clock(data: bytes) -> None:
+    observer = observe(data)
+    assert observer.content_started
+    assert observer.content_chunks == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "code"),
+    [
+        (error_frame(400, "bad"), "rejected", 400),
+        (error_frame(500, "boom"), "stream_error", 500),
+        (frame({"error": "text only", "error_type": "overloaded"}), "saturated", None),
+        (frame({"object": "error", "message": "m", "type": "BadRequestError", "code": 400}), "rejected", 400),
+        (frame({"error": {"message": "x", "code": "429"}}), "saturated", 429),
+        (b"event: error\ndata: gone\n\n", "stream_error", None),
+        (b"event: error\n\n", "stream_error", None),
+        (delta("error"), "stream_error", None),
+        (delta("abort"), "stream_error", None),
+    ],
+)
+def test_error_events_are_typed(data: bytes, kind: str, code: int | None) -> None:
+    error = observe(data).error
+    assert error is not None
+    assert (error.verdict.kind, error.code) == (kind, code)
+
+
+@pytest.mark.parametrize("text", ["error", '{"error": {"code": 500}}', "event: error", "[DONE]", "finish_reason"])
+def test_text_that_speaks_of_errors_is_text(text: str) -> None:
+    observer = observe(content(text))
+    assert (observer.error, observer.done, observer.finished) == (None, False, False)
+    assert observer.content_chunks == 1
+
+
+def test_an_error_that_is_null_is_none() -> None:
+    assert observe(frame({"error": None, "choices": []})).error is None
+
+
+def test_no_text_of_an_error_is_kept() -> None:
+    assert "secret" not in repr(observe(error_frame(500, "a secret prompt")).error)
+
+
+def test_without_usage_content_frames_are_counted() -> None:
+    assert observe(content("a") * 7 + finish()).output_tokens == 7
+    assert observe(content("a") * 7 + usage(1, 9)).output_tokens == 9
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 1000])
+def test_a_huge_frame_counts_as_content_and_is_not_kept(pieces: int) -> None:
+    data = content("x" * (FRAME_BYTES_MAX + 10)) + finish()
+    size = len(data) // pieces + 1
+    observer = SseObserver()
+    for start in range(0, len(data), size):
+        observer.feed(data[start : start + size])
+        assert len(observer._partial) <= FRAME_BYTES_MAX + 2
+    observer.close()
+    assert (observer.content_chunks, observer.oversized_frames, observer.finished) == (1, 1, True)
+
+
+def test_a_boundary_is_known() -> None:
+    observer = SseObserver()
+    for byte in role():
+        observer.feed(bytes([byte]))
+    assert observer.at_boundary
+    observer.feed(b"data: {")
+    assert not observer.at_boundary
+
+
+def test_the_payload_of_an_error_can_be_taken_out() -> None:
+    assert error_payload(role() + error_frame(503, "busy") + DONE) == error_frame(503, "busy")[6:-2]
+    assert error_payload(role() + DONE) is None
