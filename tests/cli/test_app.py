@@ -32,8 +32,11 @@ WITH_VERDICT = {"version", "doctor", "demo", "topics", "audit"}
 
 def leaves() -> list[list[str]]:
     """All commands that run something: `["up"]`, `["topics", "list"]`."""
-    inner = {name: getattr(load_command(name), "commands", None) for name in COMMANDS}
-    return [[name, *rest] for name in COMMANDS for rest in ([[sub] for sub in inner[name]] if inner[name] else [[]])]
+    found: list[list[str]] = []
+    for name in COMMANDS:
+        inner: dict[str, object] = getattr(load_command(name), "commands", {})
+        found += [[name, sub] for sub in inner] or [[name]]
+    return found
 
 
 LEAVES = leaves()

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from evenload.routing import Request, eligible
@@ -21,7 +23,7 @@ COOLING = {"cooling_until_ms": NOW_MS + 1, "cooling_cause": "saturated"}
         (COOLING | {"cooling_until_ms": NOW_MS}, Request(prompt_tokens=9999), ""),
     ],
 )
-def test_each_reason_has_its_name(known: dict, request_: Request, reason: str) -> None:
+def test_each_reason_has_its_name(known: dict[str, Any], request_: Request, reason: str) -> None:
     assert exclusion(view("a", **known), request_, NOW_MS) == reason
 
 

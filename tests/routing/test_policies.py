@@ -3,7 +3,7 @@ from collections import Counter
 
 import pytest
 
-from evenload.routing import POLICIES, LeaseBook, RecordedRng, ReplayedRng, Request
+from evenload.routing import POLICIES, InstanceView, LeaseBook, RecordedRng, ReplayedRng, Request
 from evenload.routing.health_ramp import draw_weight
 from evenload.routing.p2c import p2c
 from evenload.routing.peak_ewma import UNMEASURED_MS, peak_cost
@@ -13,7 +13,7 @@ from tests.routing.views import NOW_MS, Draws, view
 REQUEST = Request(prompt_tokens=100)
 
 
-def chosen(policy: str, views: list, *draws: float, request: Request = REQUEST) -> str:
+def chosen(policy: str, views: list[InstanceView], *draws: float, request: Request = REQUEST) -> str:
     choice = POLICIES[policy]().choose(views, request, NOW_MS, Draws(*draws))
     return views[choice.index].instance
 
@@ -95,7 +95,9 @@ def test_stated_probabilities_are_the_real_ones(policy: str) -> None:
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_recorded_draws_replay_the_choice(policy: str) -> None:
     rng = random.Random(11)
-    views = [view(name, score=60.0 + 10 * n, in_flight=n, live_at_ms=NOW_MS - 3000 * n) for n, name in enumerate("abcd")]
+    views = [
+        view(name, score=60.0 + 10 * n, in_flight=n, live_at_ms=NOW_MS - 3000 * n) for n, name in enumerate("abcd")
+    ]
     for _ in range(200):
         recorded = RecordedRng(rng)
         choice = POLICIES[policy]().choose(views, REQUEST, NOW_MS, recorded)
@@ -136,9 +138,7 @@ def test_probes_go_to_the_longest_unmeasured_and_stay_rare() -> None:
     )
     assert reasons["shunned", "probe"] / 20_000 == pytest.approx(PROBE_SHARE, rel=0.3)
     fresh = [view("a"), view("b")]
-    assert all(
-        POLICIES["health-ramp"]().choose(fresh, REQUEST, NOW_MS, rng).reason != "probe" for _ in range(2000)
-    )
+    assert all(POLICIES["health-ramp"]().choose(fresh, REQUEST, NOW_MS, rng).reason != "probe" for _ in range(2000))
 
 
 def test_parallel_requests_on_two_instances_split_evenly_by_own_load() -> None:

@@ -1,6 +1,7 @@
 """The router's view: newest snapshot plus own tail, each own event exactly once."""
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -118,7 +119,7 @@ steps = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(steps)
-def test_view_is_the_fold_of_snapshot_and_the_own_events_it_lacks(moves: list[tuple]) -> None:
+def test_view_is_the_fold_of_snapshot_and_the_own_events_it_lacks(moves: list[tuple[Any, ...]]) -> None:
     world = World()
     world.published = {}
     for name, *arguments in moves:

@@ -15,9 +15,7 @@ def state(name: str, **known: object) -> InstanceState:
 def view(
     name: str, score: float = 100.0, in_flight: int = 0, config: ScoringConfig = DEFAULT, **known: object
 ) -> InstanceView:
-    return InstanceView(
-        instance=name, state=state(name, **known), config=config, score=score, in_flight=in_flight
-    )
+    return InstanceView(instance=name, state=state(name, **known), config=config, score=score, in_flight=in_flight)
 
 
 class Draws:

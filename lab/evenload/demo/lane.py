@@ -6,7 +6,7 @@ Every process is a child that cannot outlive the demo and is not started again b
 import http.client
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +24,8 @@ HOST: Final = "127.0.0.1"
 MODEL: Final = "demo-8b"
 ENGINES: Final = 6
 ADMIN_TIMEOUT_S: Final = 5.0
-ROUTER_GRACE_S: Final = 5.0
+ROUTER_DRAIN_S: Final = 3.0
+GRACE_S: Final = 8.0
 
 Log = Callable[[str, str], None]
 
@@ -105,6 +106,25 @@ class EngineProcess:
             raise ChildFailedError(f"{name} refused the fault {document}: {response.status} {text}")
 
 
+@dataclass(frozen=True, slots=True)
+class LaneSpec:
+    """What one lane is.
+
+    Attributes:
+        name: What the summary calls it.
+        engine: First part of its engines' names.
+        policy: Of its pool.
+        topic_prefix: Of its topics.
+        routers: Names of its routers.
+    """
+
+    name: str
+    engine: str
+    policy: str
+    topic_prefix: str
+    routers: tuple[str, ...]
+
+
 class Lane:
     """See the module docstring.
 
@@ -113,36 +133,39 @@ class Lane:
         samples: What its routers said so far.
     """
 
-    def __init__(
-        self, supervisor: Supervisor, plan: Plan, name: str, engine_name: str, *, policy: str, prefix: str, routers: int
-    ) -> None:
-        self.name = name
+    def __init__(self, supervisor: Supervisor, plan: Plan, spec: LaneSpec) -> None:
+        """Start the engines; they need not be ready."""
+        self.name = spec.name
         self.samples: list[Sample] = []
-        self.routers = [f"http://{HOST}:{choose_free(HOST)}" for _ in range(routers)]
+        self.routers = [f"http://{HOST}:{choose_free(HOST)}" for _ in spec.routers]
         self.load: LoadRun | None = None
-        self._supervisor, self._plan = supervisor, plan
-        self._engine_name, self._policy, self._prefix = engine_name, policy, prefix
-        self._router_names = [f"router-{i}" if prefix == "evenload" else f"router-{policy}" for i in range(routers)]
-        self.engines = EngineProcess(supervisor, engine_name, plan)
+        self._supervisor, self._plan, self._spec = supervisor, plan, spec
+        self.engines = EngineProcess(supervisor, spec.engine, plan)
 
-    def settings(self, **router: Any) -> Settings:
-        """The settings of its processes; engines must be ready."""
+    def settings(self, **sections: Any) -> Settings:
+        """The settings of its processes, with more sections; engines must be ready."""
         urls = self.engines.urls()
         instances = [{"id": name, "url": urls[name], "kind": "vllm"} for name in self.engines.names]
-        pool = {"name": "demo", "models": [MODEL], "policy": self._policy, "instances": instances}
+        pool = {"name": "demo", "models": [MODEL], "policy": self._spec.policy, "instances": instances}
         return Settings.model_validate(
             {
-                "kafka": {"bootstrap": self._plan.bootstrap, "topic_prefix": self._prefix},
+                "kafka": {"bootstrap": self._plan.bootstrap, "topic_prefix": self._spec.topic_prefix},
                 "pools": [pool],
-                "router": {"drain_s": 3, **router},
                 "log": {"level": self._plan.log_level},
+                **sections,
             }
         )
 
-    def start_service(self, command: str, settings: Settings, url: str) -> None:
-        """Start scorer or collector; it is ready when `url` answers."""
-        file = write_settings(settings, self._plan.folder / f"{self._prefix}-{command}.yaml")
-        self._start(command, command, settings, file, url)
+    def start_scorer(self) -> None:
+        """Start a scorer, without waiting for it."""
+        port = choose_free(HOST)
+        self._start("scorer", "scorer", self.settings(scorer={"web_port": port}), f"http://{HOST}:{port}/readyz")
+
+    def start_collector(self) -> None:
+        """Start a collector, without waiting for it."""
+        port = choose_free(HOST)
+        settings = self.settings(collector={"metrics_port": port})
+        self._start("collector", "collector", settings, f"http://{HOST}:{port}/metrics")
 
     def start_routers(self) -> None:
         """Start all its routers, without waiting for them."""
@@ -151,17 +174,16 @@ class Lane:
 
     def start_router(self, index: int) -> None:
         """Start one router, for the first time or again."""
-        name, url = self._router_names[index], self.routers[index]
+        name, url = self._spec.routers[index], self.routers[index]
         if any(child.spec.name == name for child in self._supervisor.children):
             self._supervisor[name].start()
             return
-        settings = self.settings(name=name, port=urlsplit(url).port, seed=self._plan.seed + index)
-        file = write_settings(settings, self._plan.folder / f"{name}.yaml")
-        self._start(name, "router", settings, file, f"{url}/readyz")
+        router = {"name": name, "port": urlsplit(url).port, "seed": self._plan.seed + index, "drain_s": ROUTER_DRAIN_S}
+        self._start(name, "router", self.settings(router=router), f"{url}/readyz")
 
     def kill_router(self, index: int) -> None:
         """SIGKILL, as a crash."""
-        self._supervisor[self._router_names[index]].kill()
+        self._supervisor[self._spec.routers[index]].kill()
 
     def router_ready(self, index: int) -> bool:
         """Whether a router answers and says that it is ready."""
@@ -169,7 +191,7 @@ class Lane:
 
     def unexpected_end(self, *, but_router: int | None = None) -> str | None:
         """Name and last lines of a process that should run and does not."""
-        spared = None if but_router is None else self._router_names[but_router]
+        spared = None if but_router is None else self._spec.routers[but_router]
         for child in self._supervisor.children:
             if not child.running and child.spec.name != spared:
                 return f"{child.spec.name} ended by itself; its last lines:\n{child.tail}"
@@ -179,7 +201,8 @@ class Lane:
 
     def start_load(self) -> None:
         """Start sending the workload; for load runs time starts here."""
-        name = f"load-{self._engine_name}"
+        name = f"load-{self._spec.engine}"
+        self.stop_load()
         self.load = LoadRun(name, self._plan.arrivals, MODEL, self.routers, self._plan.log)
         self.load.start()
 
@@ -188,25 +211,27 @@ class Lane:
         if self.load is not None:
             self.load.drain()
 
+    def close(self) -> None:
+        """End the load at once; the supervisor ends the rest."""
+        if self.load is not None:
+            self.load.abort()
+
     def observe(self) -> Sample:
         """Ask its routers once more, and keep what they say."""
         assert self.load is not None
         self.samples.append(observe(self.routers, self.load.now_s()))
         return self.samples[-1]
 
-    def _start(self, name: str, command: str, settings: Settings, file: Path, ready_url: str) -> None:
+    def _start(self, name: str, command: str, settings: Settings, ready_url: str) -> None:
+        file = write_settings(settings, self._plan.folder / f"{name}.yaml")
+        argv = [sys.executable, "-m", "evenload.cli.app", command, "--config", str(file)]
         self._supervisor.start(
             ChildSpec(
                 name,
-                [sys.executable, "-m", "evenload.cli.app", command, "--config", str(file)],
+                argv,
                 env=child_environment(settings),
                 ready=lambda: answers(ready_url, timeout_s=1.0),
-                grace_s=ROUTER_GRACE_S,
+                grace_s=GRACE_S,
                 restart=None,
             )
         )
-
-
-def names(lanes: Sequence[Lane]) -> str:
-    """Their names, for people."""
-    return ", ".join(lane.name for lane in lanes)

@@ -44,14 +44,23 @@ class LoadRun:
         self.child.start()
         self.child.wait_ready()
 
+    @property
+    def start_s(self) -> float:
+        """Monotonic time of the load's start."""
+        assert self._start_s is not None, "the load has not started"
+        return self._start_s
+
     def now_s(self) -> float:
         """Seconds since the load's start: the time of arrivals, marks and samples."""
-        assert self._start_s is not None, "the load has not started"
-        return time.monotonic() - self._start_s
+        return time.monotonic() - self.start_s
 
     def drain(self) -> None:
         """No more arrivals; wait for open streams, within a bound."""
         self.child.stop()
+
+    def abort(self) -> None:
+        """End it at once."""
+        self.child.stop(grace_s=0.2)
 
     def _take(self, name: str, line: str) -> None:
         try:

@@ -78,11 +78,9 @@ class PartitionAudit:
     def _compare(self, where: str, recorded: InstanceSnapshot, now_ms: int) -> Finding:
         name = recorded.state.instance
         config = self._config_of(name)
-        if digest(config) != recorded.digest:
-            reason = "it was scored with another config"
-            return Finding(
-                "different", "snapshot", where, reason, f"config {recorded.digest}", f"config {digest(config)}"
-            )
+        here = digest(config)
+        if here != recorded.digest:
+            return Finding("different", "snapshot", where, "the scoring config differs", recorded.digest, here)
         state = self._states.get(name)
         if state is None:
             return Finding("different", "snapshot", where, "no telemetry names this instance", "a snapshot", "nothing")

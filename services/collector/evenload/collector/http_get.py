@@ -5,6 +5,7 @@ No redirects, cookies, proxies or pools. Every limit is the caller's (`asyncio.t
 
 import asyncio
 import ssl
+from functools import cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -34,6 +35,11 @@ class GetError(Exception):
         self.cause = cause
 
 
+@cache
+def _trust() -> ssl.SSLContext:
+    return ssl.create_default_context()  # reads all certificates of the system: once for all instances
+
+
 class HttpGetter:
     """GETs from one server, one at a time, over one connection as long as it lasts."""
 
@@ -41,7 +47,7 @@ class HttpGetter:
         """Take the base address, `http(s)://host[:port][/prefix]`; nothing is connected yet."""
         parts = urlsplit(base_url)
         self._host = parts.hostname or ""
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self._tls = _trust() if parts.scheme == "https" else None
         self._port = parts.port or (443 if self._tls else 80)
         self._prefix = parts.path.rstrip("/")
         self._netloc = parts.netloc

@@ -92,7 +92,7 @@ class Watch:
 
     def _state(self, ready: bool, cause: str, now_ms: float) -> list[Event]:
         # A process that was gone and is up but not yet healthy stays `refused`: its restart must not be forgotten.
-        if ready == self.ready and (ready or cause == self._cause or self._cause == REFUSED):
+        if ready == self.ready and (ready or self._cause in (cause, REFUSED)):
             return []
         self.ready, self._cause = ready, cause
         return [self._statement(now_ms)]

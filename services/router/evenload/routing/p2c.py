@@ -73,7 +73,7 @@ def _weighted_probability(costs: list[float], weights: list[float], winner: int)
             result += own / total * (weight / (total - own))
         if mine < costs[index]:
             result += weight / total * (own / (total - weight))
-    return result
+    return result if result < 1.0 else 1.0  # rounding
 
 
 class P2cInFlight:

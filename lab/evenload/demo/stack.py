@@ -1,0 +1,153 @@
+"""Everything that runs: Kafka, the lanes, scorer and collector; started in order, stopped in reverse."""
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+from evenload.broker import Broker
+from evenload.broker.lock import acquire
+from evenload.broker.ports import choose_free
+from evenload.cli.errors import CommandError
+from evenload.cli.supervise import Supervisor
+from evenload.demo.lane import HOST, Lane, LaneSpec, Plan
+
+FOLDER: Final = Path(".evenload") / "demo"
+LOG_BYTES_MAX: Final = 4 * 1024 * 1024  # per process
+
+EVENLOAD: Final = LaneSpec("evenload", "engine", "health-ramp", "evenload", ("router-a", "router-b"))
+BASELINES: Final = (
+    LaneSpec("round-robin", "rr", "round-robin", "baseline", ("router-rr",)),
+    LaneSpec("least-connections", "lc", "least-connections", "baseline", ("router-lc",)),
+)
+
+Say = Callable[[str], None]
+
+
+class LogFolder:
+    """One bounded file per process."""
+
+    def __init__(self, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self._folder = folder
+        self._bytes: dict[str, int] = {}
+
+    def write(self, name: str, line: str) -> None:
+        """Append a line; what exceeds the bound is left out, and the file says so."""
+        size = self._bytes.get(name, 0)
+        if size > LOG_BYTES_MAX:
+            return
+        text = f"{line}\n" if size + len(line) < LOG_BYTES_MAX else "(the rest is left out)\n"
+        self._bytes[name] = size + max(len(text), 1) if size + len(line) < LOG_BYTES_MAX else LOG_BYTES_MAX + 1
+        with (self._folder / f"{name}.log").open("a", encoding="utf-8") as file:
+            file.write(text)
+
+
+@contextmanager
+def demo_folder(folder: Path) -> Iterator[Path]:
+    """Own the demo's folder, with yesterday's Kafka data removed.
+
+    Raises:
+        CommandError: Another demo runs here.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = acquire(folder / "lock", timeout_s=2.0)
+    except TimeoutError:
+        raise CommandError(f"another demo runs in {folder.absolute()}; wait for it, or use another directory") from None
+    try:
+        shutil.rmtree(folder / "kafka", ignore_errors=True)
+        yield folder.absolute()
+    finally:
+        os.close(lock)
+
+
+class Stack:
+    """A context manager: leaving it stops all that was started, whatever happened.
+
+    Attributes:
+        broker: The embedded Kafka.
+        story: The lane that the story is about.
+        baselines: The lanes to compare with, once started.
+    """
+
+    def __init__(self, plan: Plan, memory_mb: int, say: Say) -> None:
+        self.plan = plan
+        self.broker = Broker(plan.folder / "kafka", port=int(plan.bootstrap.rpartition(":")[2]), heap_mib=memory_mb)
+        self.supervisor = Supervisor(plan.log)
+        self.baselines: list[Lane] = []
+        self._say = say
+        self._exits = ExitStack()
+
+    def __enter__(self) -> "Stack":
+        self._exits.callback(self.broker.stop)
+        self._exits.callback(self.supervisor.stop)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exits.close()
+
+    def start_story(self) -> Lane:
+        """Start Kafka, engines, scorer, collector and routers.
+
+        Raises:
+            BrokerError: Kafka did not start.
+            ChildFailedError: A process did not become ready; the message has its last lines.
+        """
+        with self._timed("six simulated engines and Kafka (the first time it fetches 43 MB of jars)"):
+            lane = self._lane(EVENLOAD)
+            self.broker.start()
+            self._create_topics()
+            self.supervisor.wait_ready()
+        with self._timed("scorer, collector and two routers"):
+            lane.start_scorer()
+            lane.start_collector()
+            lane.start_routers()
+            self.supervisor.wait_ready()
+        return lane
+
+    def start_baselines(self) -> list[Lane]:
+        """Start the other fleets with a router each.
+
+        Raises:
+            ChildFailedError: As `start_story`.
+        """
+        with self._timed("the baselines: two more fleets, a router each"):
+            self.baselines = [self._lane(spec) for spec in BASELINES]
+            self.supervisor.wait_ready()
+            for lane in self.baselines:
+                lane.start_routers()
+            self.supervisor.wait_ready()
+        return self.baselines
+
+    def kill(self) -> None:
+        """End all processes without grace; safe in a signal handler."""
+        self.supervisor.kill()
+
+    def _lane(self, spec: LaneSpec) -> Lane:
+        lane = Lane(self.supervisor, self.plan, spec)
+        self._exits.callback(lane.close)
+        return lane
+
+    def _create_topics(self) -> None:
+        from evenload.bus.topics import ensure_topics, specs
+
+        for prefix in dict.fromkeys(spec.topic_prefix for spec in (EVENLOAD, *BASELINES)):
+            asyncio.run(ensure_topics(self.broker.bootstrap, specs(prefix)))
+
+    @contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        self._say(f"starting {what} ...")
+        start_s = time.monotonic()
+        yield
+        self._say(f"  ready after {time.monotonic() - start_s:.1f} s")
+
+
+def free_bootstrap() -> str:
+    """An address for Kafka that nobody uses."""
+    return f"{HOST}:{choose_free(HOST)}"

@@ -1,0 +1,183 @@
+"""The collector process: polls all instances, publishes what they say, and shows how that goes."""
+
+import asyncio
+import json
+import logging
+import random
+import signal
+import time
+from functools import partial
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from evenload.bus.emitter import Emitter
+from evenload.bus.forever import Forever
+from evenload.bus.snapshots import SnapshotReader
+from evenload.bus.topics import BusUnavailable, ensure_topics, specs
+from evenload.collector.metrics import CollectorMetrics
+from evenload.collector.poller import Poller
+from evenload.collector.probes import ProbeServer, Reply
+from evenload.collector.watch import Watch
+from evenload.routing.log_clock import LogClock
+from evenload.schemas import Event, SnapshotBatch
+from evenload.settings import InstanceSettings, Settings, SettingsError
+from evenload.settings.problems import Problem
+
+log = logging.getLogger(__name__)
+
+UNSENT_MS_MAX = 10_000  # beyond it events only count, so the fleet is no longer seen
+_FLUSH_S = 5.0
+_TOPICS_S = 10.0
+
+
+def run(settings: Settings) -> None:
+    """Poll and publish until SIGTERM or Ctrl-C, then flush and return.
+
+    Raises:
+        SettingsError: there is nothing to watch, or the metrics port cannot be had.
+        TopicMismatch, TopicRefused: Kafka's topics are not as the settings say.
+    """
+    if not settings.pools:
+        raise SettingsError([Problem("settings", "pools", "a collector needs at least one pool of instances")])
+    asyncio.run(_until_signal(settings))
+
+
+async def _until_signal(settings: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await Collector(settings).run(stop)
+
+
+class Collector:
+    """Everything that runs in the process.
+
+    Attributes:
+        emitter: where events go.
+        pollers: one per instance whose kind has a metrics page.
+        probes: the pages on `collector.metrics_port`; its port is known once `run` has begun.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Build it; nothing runs before `run`."""
+        kafka, own = settings.kafka, settings.collector
+        self._settings = settings
+        self._instances = [instance for pool in settings.pools for instance in pool.instances]
+        self.emitter = Emitter(
+            kafka.bootstrap,
+            kafka.topic_prefix,
+            own.name,
+            partitions=kafka.partitions,
+            linger_ms_min=own.linger_ms_min,
+            linger_ms_max=own.linger_ms_max,
+            buffer_events_max=own.buffer_events_max,
+        )
+        self._reader = SnapshotReader(kafka.bootstrap, kafka.topic_prefix, kafka.partitions, self._take)
+        self._clock = LogClock(time.time_ns() // 1_000_000, _mono_ms())  # the host's clock until a snapshot comes
+        self.pollers = [self._poller(instance) for instance in self._instances if instance.kind == "vllm"]
+        self._watches = {poller.watch.instance: poller.watch for poller in self.pollers}
+        self._tasks: list[Forever] = []
+        self._registry = CollectorRegistry()
+        self._registry.register(CollectorMetrics(self.pollers, self.emitter))
+        self.probes = ProbeServer(
+            own.metrics_port, {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics}
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then flush."""
+        await self._listen()
+        topics = asyncio.create_task(self._ensure_topics())
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            self._start()
+            await asyncio.wait({topics, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if topics.done():
+                topics.result()
+            await stopped
+        finally:
+            for task in (topics, stopped):
+                task.cancel()
+            await self._leave()
+
+    def _start(self) -> None:
+        self.emitter.start()
+        self._reader.start()
+        for instance in self._instances:
+            self._emit(Watch(instance.id, 0).joined())
+        poll_s = self._settings.collector.poll_ms / 1000
+        for poller in self.pollers:
+            work = partial(poller.run, random.uniform(0, poll_s))
+            self._tasks.append(Forever(f"poll {poller.watch.instance}", work))
+        log.info("polling %d of %d instances every %.3f s", len(self.pollers), len(self._instances), poll_s)
+
+    async def _leave(self) -> None:
+        for task in self._tasks:
+            await task.stop()
+        await self._reader.close()
+        if not await self.emitter.close(_FLUSH_S):
+            log.warning("left with telemetry undelivered")
+        await self.probes.close()
+
+    async def _listen(self) -> None:
+        try:
+            await self.probes.start()
+        except OSError as error:
+            reason = f"cannot listen on 127.0.0.1:{self.probes.port}: {error.strerror or error}"
+            raise SettingsError([Problem("settings", "collector.metrics_port", reason)]) from error
+
+    async def _ensure_topics(self) -> None:
+        """Make or check the topics; Kafka may come later, topics that are not as they should be end the process."""
+        kafka = self._settings.kafka
+        wanted = specs(kafka.topic_prefix, kafka.partitions, kafka.replication)
+        while True:
+            try:
+                return await ensure_topics(kafka.bootstrap, wanted, _TOPICS_S)
+            except BusUnavailable as error:
+                log.warning("waiting for Kafka: %s", error)
+
+    def _poller(self, instance: InstanceSettings) -> Poller:
+        own = self._settings.collector
+        return Poller(Watch(instance.id, own.poll_ms), instance.url, own.timeout_s, self._emit)
+
+    def _emit(self, event: Event) -> None:
+        self.emitter.add(event, self._clock.now_ms(_mono_ms()))
+
+    def _take(self, partition: int, _offset: int, batch: SnapshotBatch) -> None:
+        """Learn the log's clock and the advised linger, and what the scorer believes of our instances."""
+        now_ms = _mono_ms()
+        self._clock.anchor(batch.now_ms, now_ms)
+        self.emitter.advise(partition, batch.linger_ms)
+        for snapshot in batch.snapshots:
+            watch = self._watches.get(snapshot.state.instance)
+            for event in watch.on_snapshot(snapshot.state.ready, now_ms) if watch else ():
+                self._emit(event)
+
+    def _not_ready(self) -> list[str]:
+        """Return what does not work; empty when all does."""
+        problems = [f"{task.name} is not running" for task in self._tasks if not task.alive]
+        if not self.emitter.alive:
+            problems.append("the emitter is not running")
+        if not self._reader.alive:
+            problems.append("the snapshot reader is not running")
+        if not self.emitter.link.connected:
+            problems.append("no connection to Kafka")
+        elif self.emitter.oldest_age_ms > UNSENT_MS_MAX:
+            problems.append("Kafka does not take telemetry")
+        return problems
+
+    def _healthz(self) -> Reply:
+        return Reply(200, "text/plain", b"ok\n")
+
+    def _readyz(self) -> Reply:
+        problems = self._not_ready()
+        body = json.dumps({"ready": not problems, "problems": problems}).encode()
+        return Reply(503 if problems else 200, "application/json", body)
+
+    def _metrics(self) -> Reply:
+        return Reply(200, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(self._registry))
+
+
+def _mono_ms() -> float:
+    return time.monotonic() * 1000

@@ -1,0 +1,63 @@
+"""The collector's own metrics, read off the live objects when Prometheus asks."""
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector as MetricSource
+
+from evenload.bus.emitter import Emitter
+from evenload.collector.poller import Poller
+
+
+class CollectorMetrics(MetricSource):
+    """Polling per instance, and telemetry on its way to Kafka."""
+
+    def __init__(self, pollers: Sequence[Poller], emitter: Emitter) -> None:
+        self._pollers = pollers
+        self._emitter = emitter
+
+    def collect(self) -> Iterator[Metric]:
+        """Return all families."""
+        yield from self._polling()
+        yield from self._telemetry()
+
+    def _polling(self) -> Iterator[Metric]:
+        by = ["instance"]
+        polls = CounterMetricFamily("evenload_collector_polls", "Polls made.", labels=by)
+        failed = CounterMetricFamily("evenload_collector_polls_failed", "Polls without a page.", labels=by)
+        dropped = CounterMetricFamily("evenload_collector_values_dropped", "Impossible values on pages.", labels=by)
+        ready = GaugeMetricFamily("evenload_collector_instance_ready", "1 ready, 0 not ready.", labels=by)
+        missing = GaugeMetricFamily(
+            "evenload_collector_gauge_missing", "1 for each gauge that the page lacks.", labels=[*by, "gauge"]
+        )
+        for poller in self._pollers:
+            watch = poller.watch
+            polls.add_metric([watch.instance], poller.polls)
+            failed.add_metric([watch.instance], poller.failed)
+            dropped.add_metric([watch.instance], poller.dropped)
+            if watch.ready is not None:
+                ready.add_metric([watch.instance], float(watch.ready))
+            for gauge in watch.page.missing if watch.page else ():
+                missing.add_metric([watch.instance, gauge], 1)
+        yield from (polls, failed, dropped, ready, missing)
+
+    def _telemetry(self) -> Iterator[Metric]:
+        emitter = self._emitter
+        counters = {
+            "events_sent": emitter.sent_events,
+            "batches_sent": emitter.sent_batches,
+            "events_lost": emitter.lost_events,
+            "events_invalid": emitter.invalid_events,
+            "kafka_failures": emitter.link.failures,
+        }
+        for name, value in counters.items():
+            yield CounterMetricFamily(f"evenload_collector_{name}", "Telemetry to Kafka.", value=value)
+        yield GaugeMetricFamily("evenload_collector_events_buffered", "Not acknowledged yet.", value=emitter.buffered)
+        yield GaugeMetricFamily(
+            "evenload_collector_oldest_unsent_ms",
+            "Age of the oldest batch not acknowledged.",
+            value=emitter.oldest_age_ms,
+        )
+        yield GaugeMetricFamily(
+            "evenload_collector_kafka_connected", "1 while a producer is up.", value=float(emitter.link.connected)
+        )

@@ -1,0 +1,113 @@
+"""The auditor verifies what the production code did, and notices whatever was changed afterwards."""
+
+import msgspec
+import pytest
+
+from evenload.audit.story import tell
+from evenload.routing import POLICIES
+from evenload.schemas import FirstToken, Outcome, decode_batch, encode
+from evenload.scoring import ScoringConfig
+from tests.audit.world import World, audit
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_every_snapshot_and_decision_of_real_components_is_verified(policy: str) -> None:
+    for seed in range(3):
+        world = World(policy, seed)
+        world.run(400)
+        report = audit(world)
+        assert report.first_difference is None, report.first_difference
+        assert report.exit_code == 0
+        assert not report.unverifiable
+        assert report.counts["decision", "verified"] == len(world.decisions) > 100
+        assert report.counts["snapshot", "verified"] > 50
+
+
+@pytest.fixture
+def world() -> World:
+    made = World("health-ramp", 5)
+    made.run(300)
+    return made
+
+
+def test_one_changed_value_in_the_telemetry_is_noticed(world: World) -> None:
+    for number, (offset, timestamp, data) in enumerate(world.telemetry[:40]):
+        batch = decode_batch(data)
+        for index, event in enumerate(batch.events):
+            if isinstance(event, FirstToken):
+                batch.events[index] = msgspec.structs.replace(event, ttft_ms=event.ttft_ms + 0.001)
+                world.telemetry[number] = (offset, timestamp, encode(batch))
+                report = audit(world)
+                assert report.exit_code == 1
+                assert report.first_difference is not None
+                assert report.first_difference.recorded != report.first_difference.recomputed
+                return
+    pytest.fail("no first token in the log")
+
+
+def test_a_dropped_record_is_a_gap(world: World) -> None:
+    del world.telemetry[10]
+    report = audit(world)
+    assert report.gaps == ["telemetry partition 0: offsets 10 to 10 are missing"]
+    assert report.exit_code == 2
+    assert report.unverifiable["snapshot: telemetry before it is missing"] > 0
+
+
+def test_a_forged_snapshot_is_noticed_with_both_values(world: World) -> None:
+    offset, record = world.snapshots[5]
+    forged = msgspec.structs.replace(record.snapshots[0], score=99.5)
+    snapshots = [forged, *record.snapshots[1:]]
+    world.snapshots[5] = (offset, msgspec.structs.replace(record, snapshots=snapshots))
+    report = audit(world)
+    assert report.exit_code == 1
+    assert report.first_difference is not None
+    assert (report.first_difference.reason, report.first_difference.recorded) == ("score differs", "99.5")
+
+
+def test_a_changed_constant_is_noticed(world: World) -> None:
+    report = audit(world, ScoringConfig(evidence="censored", ewma_alpha=0.21))
+    assert report.exit_code == 1
+    assert report.first_difference is not None
+    assert report.first_difference.reason == "the scoring config differs"
+
+
+def test_a_forged_winner_and_a_forged_draw_are_noticed(world: World) -> None:
+    decision = world.decisions[50]
+    other = next(one.instance for one in decision.candidates if one.instance != decision.winner)
+    world.decisions[50] = msgspec.structs.replace(decision, winner=other)
+    assert audit(world).exit_code == 1
+    draws = [1.0 - draw for draw in decision.draws]
+    world.decisions[50] = msgspec.structs.replace(decision, draws=draws, probability=0.123)
+    assert audit(world).exit_code == 1
+
+
+def test_a_tail_that_died_with_its_router_is_unverifiable_not_different(world: World) -> None:
+    last = len(world.telemetry) - 1
+    del world.telemetry[last]
+    report = audit(world)
+    assert report.first_difference is None
+    assert report.counts["decision", "unverifiable"] + report.counts["decision", "verified"] == len(world.decisions)
+
+
+def test_history_that_expired_is_unverifiable(world: World) -> None:
+    del world.telemetry[:5]
+    report = audit(world)
+    assert report.exit_code == 0
+    assert report.unverifiable["snapshot: telemetry before it has expired"] > 0
+
+
+def test_the_story_of_a_request_names_candidates_reason_and_ending(world: World) -> None:
+    own = {(77, 0, decode_batch(data).seq): (offset, decode_batch(data)) for offset, _, data in world.telemetry}
+    ended = next(
+        event.request_id
+        for _, batch in own.values()
+        for event in batch.events
+        if isinstance(event, Outcome) and event.request_id and event.kind == "ok"
+    )
+    story = tell([one for one in world.decisions if one.request_id == ended], own)
+    text = "\n".join(story.lines())
+    assert ended in text
+    assert all(f" {name}: score" in text for name in "abc")
+    assert "was chosen because" in text
+    assert "It ended as ok with status 200" in text
+    assert msgspec.json.encode(story.data())

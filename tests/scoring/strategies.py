@@ -1,0 +1,219 @@
+"""Random telemetry logs and configs for properties.
+
+A log is a list of records (offset, log time, batch) as one partition could hold it: three producers with their own
+sequences, three instances with generations, times that stand still, go on, jump by hours or go backwards, batches that
+are old. Values cluster at edges, where the formula bends.
+"""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from evenload.schemas import (
+    Batch,
+    EngineGauges,
+    Event,
+    FirstToken,
+    InstanceState,
+    Membership,
+    Outcome,
+    Overdue,
+    RouterLoad,
+)
+from evenload.scoring import ScoringConfig
+from tests.scoring.steps import T0_MS, Record, fold_all
+
+HOUR_MS = 3_600_000
+INSTANCES = ("a", "b", "c")
+INCARNATIONS = (1, 2, 2**63 - 1)
+FAILURES = ("http_error", "stream_error", "upstream_cut", "connect_error", "timeout")
+
+durations_ms = (
+    st.sampled_from([0.0, 1.0, 250.0, 1999.9, 2000.0, 1e9])
+    | st.floats(0, 5000, allow_nan=False)
+    | st.floats(0, 1e9, allow_nan=False)
+)
+counts = st.sampled_from([0, 1, 15, 29, 30, 31, 10_000]) | st.integers(0, 2**53)
+shares = st.sampled_from([0.0, 0.79, 0.8, 0.81, 0.9, 1.0]) | st.floats(0, 1)
+causes = st.sampled_from(["", "refused", "loading", "kv_exhausted"])
+gaps_ms = st.sampled_from([0, 0, 1, 37, 99, 100, 101, 250, 1000, 2999, 3000, 9999, 10_000, 61_000]) | st.sampled_from(
+    [-1, -500, -HOUR_MS, HOUR_MS, 5 * HOUR_MS]
+)
+ages_ms = st.sampled_from([0.0, 0.0, 0.0, 20.5, 9_999.0, 10_000.0, 10_001.0, 60_000.0])
+
+
+def _optional(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy
+
+
+@st.composite
+def events(draw: st.DrawFn, instances: tuple[str, ...] = INSTANCES) -> Event:
+    """One event; the generation is most often 0, so that most logs have a history longer than a few events."""
+    common: dict[str, Any] = {
+        "instance": draw(st.sampled_from(instances)),
+        "gen": draw(st.sampled_from([0] * 12 + [1, 1, 2])),
+        "at": draw(st.sampled_from([0, 0, 7, 600])),
+    }
+    kind = draw(st.sampled_from(_KINDS))
+    return kind(**common, **{name: draw(strategy) for name, strategy in _FIELDS[kind].items()})
+
+
+_FIELDS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
+    FirstToken: {"ttft_ms": durations_ms},
+    Overdue: {"age_ms": durations_ms},
+    Outcome: {
+        "kind": st.sampled_from(["ok", "ok", "ok", "saturated", "quota", "rejected", "client_gone", *FAILURES]),
+        "cause": causes,
+        "retry_after_ms": _optional(durations_ms),
+    },
+    RouterLoad: {"in_flight": counts, "awaiting": counts, "in_flight_tokens": counts, "awaiting_tokens": counts},
+    EngineGauges: {
+        "waiting": _optional(counts),
+        "kv_usage": _optional(shares),
+        "running": _optional(counts),
+        "started_s": st.sampled_from([None, 5.0, 5.0, 5.0, 6.0]),
+    },
+    Membership: {
+        "change": st.sampled_from(["joined", "draining", "left", "ready", "ready", "not_ready"]),
+        "cause": causes,
+    },
+}
+_KINDS = (FirstToken, FirstToken, Overdue, Outcome, Outcome, Outcome, EngineGauges, RouterLoad, Membership)
+
+
+@st.composite
+def logs(draw: st.DrawFn, records_max: int = 12, events_max: int = 4) -> list[Record]:
+    """The records of one partition in the order of their offsets."""
+    log_ms = T0_MS + draw(st.sampled_from([0, 50, 99, 950]))
+    sequences = dict.fromkeys(INCARNATIONS, -1)
+    records: list[Record] = []
+    offset = -1
+    for _ in range(draw(st.integers(1, records_max))):
+        offset += draw(st.sampled_from([1, 1, 3]))
+        log_ms = max(0, log_ms + draw(gaps_ms))
+        incarnation = draw(st.sampled_from(INCARNATIONS))
+        sequences[incarnation] += draw(st.sampled_from([1, 1, 2]))
+        batch = Batch(
+            v=1,
+            producer="p",
+            incarnation=incarnation,
+            seq=sequences[incarnation],
+            events=draw(st.lists(events(), min_size=1, max_size=events_max)),
+            age_ms=draw(ages_ms),
+        )
+        records.append((offset, log_ms, batch))
+    return records
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> ScoringConfig:
+    """Any valid config; spans stay below a minute so that the naive reference, tick by tick, keeps up."""
+    parts = [draw(st.integers(0, 100)) for _ in range(3)]
+    whole = max(1, sum(parts) + draw(st.integers(0, 50)))
+    cooling = sorted(draw(st.integers(100, 60_000)) for _ in range(3))
+    positive = st.floats(1e-3, 1e6) | st.sampled_from([5e-324, 1e9])
+    return ScoringConfig(
+        ttft_weight=parts[0] / whole,
+        error_weight=parts[1] / whole,
+        queue_weight=parts[2] / whole,
+        ttft_limit_ms=draw(positive),
+        waiting_limit=draw(positive),
+        kv_threshold=draw(st.floats(0, 1, exclude_max=True)),
+        error_gain=draw(positive),
+        ewma_alpha=draw(st.floats(0, 1, exclude_min=True)),
+        evidence=draw(st.sampled_from(["published", "censored"])),
+        rise_ms=draw(positive),
+        decay_ms=draw(positive),
+        sample_ms_min=draw(positive),
+        evidence_expire_ms=draw(st.integers(100, 60_000)),
+        damping_per_s=draw(st.floats(1, 1000)),
+        warmup_score=draw(st.floats(0, 100)),
+        cooling_ms=cooling[0],
+        cooling_step_ms=draw(st.integers(0, 5000)),
+        cooling_ms_max=cooling[1],
+        cooling_ms_cap=cooling[2],
+        aged_ms=draw(st.sampled_from([100, 10_000, 60_000])),
+        gauges_expire_ms=draw(st.integers(100, 60_000)),
+        load_expire_ms=draw(st.integers(100, 10_000)),
+    )
+
+
+# Half of the examples with the constants that people run, in both ways of reading evidence.
+any_config = st.sampled_from([ScoringConfig(), ScoringConfig(evidence="censored")]) | configs()
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[InstanceState, ScoringConfig]:
+    """A state that some log leads to, and its config."""
+    config = draw(any_config)
+    states = fold_all(draw(logs()), config)
+    return states[draw(st.sampled_from(sorted(states)))], config
+
+
+@st.composite
+def moments(draw: st.DrawFn, state: InstanceState) -> list[int]:
+    """Ascending moments from a state's own time on: within a tick, over windows, over hours."""
+    steps = draw(st.lists(st.sampled_from([0, 1, 60, 100, 101, 900, 1000, 1500, 7000, 61_000, HOUR_MS]), max_size=5))
+    now_ms = max(state.log_ms, state.tick * 100)
+    result = []
+    for step in steps:
+        now_ms += step
+        result.append(now_ms)
+    return result
+
+
+# ---- a log and a worse one
+
+
+@st.composite
+def worsened(draw: st.DrawFn) -> tuple[list[Record], list[Record]]:
+    """A log, and the same with one event that says something worse of its instance."""
+    records = draw(logs())
+    places = [
+        (index, position, event)
+        for index, (_, _, batch) in enumerate(records)
+        for position, event in enumerate(batch.events)
+    ]
+    index, position, event = draw(st.sampled_from(places))
+    changed = list(records[index][2].events)
+    changed[position : position + 1] = draw(_worse(event))
+    return records, replaced(records, index, changed)
+
+
+def replaced(records: list[Record], index: int, changed: list[Event]) -> list[Record]:
+    """Return the records with other events in one of them."""
+    offset, log_ms, batch = records[index]
+    other = Batch(v=1, producer="p", incarnation=batch.incarnation, seq=batch.seq, events=changed, age_ms=batch.age_ms)
+    return [*records[:index], (offset, log_ms, other), *records[index + 1 :]]
+
+
+def extra_outcome(event: Event, kind: str, cause: str = "") -> Outcome:
+    """Return an outcome that goes beside an event: of the same instance, generation and moment."""
+    return Outcome(instance=event.instance, gen=event.gen, at=event.at, kind=kind, cause=cause)  # type: ignore[arg-type]
+
+
+@st.composite
+def _worse(draw: st.DrawFn, event: Event) -> list[Event]:
+    failure = draw(st.sampled_from(FAILURES))
+    worse: Event = event
+    if isinstance(event, FirstToken):
+        worse = _with(event, ttft_ms=draw(st.floats(event.ttft_ms, 1e9)))
+    elif isinstance(event, Overdue):
+        worse = _with(event, age_ms=draw(st.floats(event.age_ms, 1e9)))
+    elif isinstance(event, EngineGauges):
+        fields: dict[str, Any] = {}
+        if event.waiting is not None:
+            fields["waiting"] = draw(st.integers(event.waiting, 2**53))
+        if event.kv_usage is not None:
+            fields["kv_usage"] = draw(st.floats(event.kv_usage, 1))
+        worse = _with(event, **fields)
+    elif isinstance(event, Outcome) and event.kind == "ok":
+        worse = _with(event, kind=failure)
+    if worse is not event and draw(st.booleans()):
+        return [worse]
+    added = extra_outcome(event, failure, draw(causes))
+    return [added, event] if draw(st.booleans()) else [event, added]
+
+
+def _with(event: Event, **fields: Any) -> Any:
+    return type(event)(**{name: getattr(event, name) for name in event.__struct_fields__} | fields)
