@@ -151,17 +151,16 @@ def test_a_jar_that_is_not_the_pinned_one_stops_the_start(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_in_the_foreground_it_says_its_address_and_ends_cleanly_on_a_signal(tmp_path: Path, ending: int) -> None:
-    code = f"from evenload.broker import run_foreground; run_foreground({str(tmp_path)!r})"
-    with subprocess.Popen([sys.executable, "-u", "-c", code], stdout=subprocess.PIPE, text=True) as owner:
-        assert owner.stdout is not None
-        assert str(tmp_path) in owner.stdout.readline()
-        line = owner.stdout.readline()
+def test_the_command_says_its_address_and_ends_cleanly_on_a_signal(tmp_path: Path, ending: signal.Signals) -> None:
+    command = [sys.executable, "-m", "evenload.cli.app", "broker", "--port", "0", "--data-dir", str(tmp_path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as owner:
+        assert owner.stderr is not None
+        line = next(line for line in owner.stderr if "Kafka answers at" in line)
         port = int((tmp_path / "port").read_text())
         assert f"127.0.0.1:{port}" in line
         assert str(tmp_path) in line
         assert answers(port)
         owner.send_signal(ending)
-        assert owner.stdout.read() == "stopping Kafka\nstopped; the data stays for the next start\n"
-    assert owner.returncode == 0
+        owner.stderr.read()
+    assert owner.returncode == (130 if ending == signal.SIGINT else 0)
     assert not answers(port)

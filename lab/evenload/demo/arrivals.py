@@ -28,10 +28,7 @@ def prepare(path: Path | None, rate_rps: float, seed: int, seconds: float) -> Tr
     """
     rng = Random(seed)
     trace = read_trace(path or SAMPLE, rng).at_rate(rate_rps, rng)
-    if trace.duration_s > seconds:
-        trace = trace.windowed(0.0, seconds)
-    else:
-        trace = repeated(trace, seconds)
+    trace = trace.windowed(0.0, seconds) if trace.duration_s > seconds else repeated(trace, seconds)
     return trace.capped(prompt_tokens=PROMPT_TOKENS_MAX, output_tokens=OUTPUT_TOKENS_MAX)
 
 

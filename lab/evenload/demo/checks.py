@@ -118,7 +118,8 @@ def _nothing_failed(run: Run) -> Check:
     bad = lost(run)
     on_killed = sum(not r.ok for r in run.results) - len(bad)
     kinds = sorted({f"{r.outcome} {r.status or ''}".strip() for r in bad})
-    figure = f"{len(bad)} of {len(run.results)} failed{f' ({", ".join(kinds)})' if kinds else ''}"
+    figure = f"{len(bad)} of {len(run.results)} failed"
+    figure += f" ({', '.join(kinds)})" if kinds else ""
     figure += f", besides {on_killed} streams that were on the killed router"
     if run.skipped:
         figure += f"; {run.skipped} were not sent: too many in flight"
@@ -187,7 +188,7 @@ def _router_killed(run: Run) -> Check:
         "router_killed",
         "the other router serves on, and the killed one serves again when it is back",
         by_other > 0 and returned,
-        f"{ok} of {len(served)} served while it was down; it was ready {back.end_s - back.start_s:.1f} s after its start",
+        f"{ok} of {len(served)} served while it was down; {back.end_s - back.start_s:.1f} s from its start to the next step",
     )
 
 

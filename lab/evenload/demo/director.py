@@ -73,6 +73,11 @@ class Director:
         for step in script:
             self._play(step)
 
+    def close(self) -> None:
+        """Wait for what is still being done to Kafka, so that it can be stopped."""
+        if self._errand is not None:
+            self._errand.join()
+
     def marks_of(self, lane: Lane) -> list[Mark]:
         """The marks in the time of a lane's load."""
         assert lane.load is not None
@@ -155,6 +160,10 @@ class _Errand:
     def done(self) -> bool:
         """Whether it has ended, in whatever way."""
         return not self._thread.is_alive()
+
+    def join(self) -> None:
+        """Wait for its end, however it ends."""
+        self._thread.join()
 
     def wait(self) -> None:
         """Wait for its end.

@@ -139,6 +139,7 @@ class Lane:
         self.samples: list[Sample] = []
         self.routers = [f"http://{HOST}:{choose_free(HOST)}" for _ in spec.routers]
         self.load: LoadRun | None = None
+        self._services: list[str] = []
         self._supervisor, self._plan, self._spec = supervisor, plan, spec
         self.engines = EngineProcess(supervisor, spec.engine, plan)
 
@@ -159,11 +160,13 @@ class Lane:
     def start_scorer(self) -> None:
         """Start a scorer, without waiting for it."""
         port = choose_free(HOST)
+        self._services.append("scorer")
         self._start("scorer", "scorer", self.settings(scorer={"web_port": port}), f"http://{HOST}:{port}/readyz")
 
     def start_collector(self) -> None:
         """Start a collector, without waiting for it."""
         port = choose_free(HOST)
+        self._services.append("collector")
         settings = self.settings(collector={"metrics_port": port})
         self._start("collector", "collector", settings, f"http://{HOST}:{port}/metrics")
 
@@ -180,6 +183,15 @@ class Lane:
             return
         router = {"name": name, "port": urlsplit(url).port, "seed": self._plan.seed + index, "drain_s": ROUTER_DRAIN_S}
         self._start(name, "router", self.settings(router=router), f"{url}/readyz")
+
+    @property
+    def router_names(self) -> tuple[str, ...]:
+        """Names, in order."""
+        return self._spec.routers
+
+    def services(self) -> list[tuple[str, bool]]:
+        """(name, whether it runs) of scorer and collector, if the lane has them."""
+        return [(c.spec.name, c.running) for c in self._supervisor.children if c.spec.name in self._services]
 
     def kill_router(self, index: int) -> None:
         """SIGKILL, as a crash."""
@@ -205,6 +217,11 @@ class Lane:
         self.stop_load()
         self.load = LoadRun(name, self._plan.arrivals, MODEL, self.routers, self._plan.log)
         self.load.start()
+
+    def end_load(self) -> None:
+        """Stop sending, without waiting for open streams."""
+        if self.load is not None:
+            self.load.end()
 
     def stop_load(self) -> None:
         """Stop sending and wait for open streams."""

@@ -1,6 +1,7 @@
 """One run of the load generator's process, seen from the demo."""
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -53,6 +54,10 @@ class LoadRun:
     def now_s(self) -> float:
         """Seconds since the load's start: the time of arrivals, marks and samples."""
         return time.monotonic() - self.start_s
+
+    def end(self) -> None:
+        """No more arrivals; does not wait."""
+        self.child.send(signal.SIGTERM)
 
     def drain(self) -> None:
         """No more arrivals; wait for open streams, within a bound."""

@@ -72,7 +72,7 @@ class Stack:
 
     Attributes:
         broker: The embedded Kafka.
-        story: The lane that the story is about.
+        story: The lane that the story is about, once started.
         baselines: The lanes to compare with, once started.
     """
 
@@ -80,6 +80,7 @@ class Stack:
         self.plan = plan
         self.broker = Broker(plan.folder / "kafka", port=int(plan.bootstrap.rpartition(":")[2]), heap_mib=memory_mb)
         self.supervisor = Supervisor(plan.log)
+        self.story: Lane | None = None
         self.baselines: list[Lane] = []
         self._say = say
         self._exits = ExitStack()
@@ -100,7 +101,7 @@ class Stack:
             ChildFailedError: A process did not become ready; the message has its last lines.
         """
         with self._timed("six simulated engines and Kafka (the first time it fetches 43 MB of jars)"):
-            lane = self._lane(EVENLOAD)
+            self.story = lane = self._lane(EVENLOAD)
             self.broker.start()
             self._create_topics()
             self.supervisor.wait_ready()

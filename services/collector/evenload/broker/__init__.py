@@ -8,7 +8,6 @@ from evenload.broker.errors import (
     DataFolderBusyError,
     JarMismatchError,
 )
-from evenload.broker.foreground import run_foreground
 
 __all__ = [
     "DEFAULT_FOLDER",
@@ -18,5 +17,4 @@ __all__ = [
     "BrokerStartError",
     "DataFolderBusyError",
     "JarMismatchError",
-    "run_foreground",
 ]

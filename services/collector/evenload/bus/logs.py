@@ -3,7 +3,7 @@
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 PERIOD_S = 10.0
 CAUSES_MAX = 256
@@ -22,6 +22,7 @@ class RateLimitFilter(logging.Filter):
         self,
         period_s: float = PERIOD_S,
         level: int = logging.WARNING,
+        one_cause: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Limit records.
@@ -29,11 +30,13 @@ class RateLimitFilter(logging.Filter):
         Args:
             period_s: Least time between two records of one cause.
             level: Records below it are not limited.
+            one_cause: Loggers of which all that they and their children write counts as one cause per level.
             clock: Monotonic seconds.
         """
         super().__init__()
         self._period_s = period_s
         self._level = level
+        self._one_cause = tuple(one_cause)
         self._clock = clock
         self._seen: dict[str, tuple[float, int]] = {}  # cause -> when let through last, held back since
 
@@ -42,7 +45,7 @@ class RateLimitFilter(logging.Filter):
         if record.levelno < self._level:
             return True
         text = record.getMessage()
-        cause = f"{record.name} {record.levelno} {_VARIABLE.sub('#', text[:200])}"
+        cause = self._cause(record, text)
         now = self._clock()
         last, held = self._seen.pop(cause, (None, 0))
         if last is not None and now - last < self._period_s:
@@ -52,14 +55,23 @@ class RateLimitFilter(logging.Filter):
             del self._seen[next(iter(self._seen))]
         self._seen[cause] = (now, 0)
         if held:
-            record.msg, record.args = f"{text} ({held} more like it since)", None
+            record.msg, record.args = f"{text} ({held} more of this cause held back)", None
         return True
+
+    def _cause(self, record: logging.LogRecord, text: str) -> str:
+        for name in self._one_cause:
+            if record.name == name or record.name.startswith(f"{name}."):
+                return f"{name} {record.levelno}"
+        return f"{record.name} {record.levelno} {_VARIABLE.sub('#', text[:200])}"
 
 
 def quieten(*names: str, level: int = logging.WARNING) -> None:
-    """Let libraries write from `level` on, and limit every handler of the root logger to one line per cause."""
+    """Let libraries write from `level` on, and limit every handler of the root logger to one line per cause.
+
+    An unreachable Kafka shows as a dozen kinds of lines of its client, which therefore count as one cause.
+    """
     for name in names:
         logging.getLogger(name).setLevel(level)
     for handler in logging.getLogger().handlers:
         if not any(isinstance(known, RateLimitFilter) for known in handler.filters):
-            handler.addFilter(RateLimitFilter())
+            handler.addFilter(RateLimitFilter(one_cause=("aiokafka",)))

@@ -375,7 +375,7 @@ async def _knock(bootstrap: str) -> None:
 def _unavailable(bootstrap: str, timeout_s: float, cause: str) -> BusUnavailable:
     return BusUnavailable(
         f"no usable Kafka at {bootstrap} within {timeout_s:g} s (last: {cause}); start one with `evenload broker`, "
-        "or set KAFKA_BOOTSTRAP (kafka.bootstrap in the configuration file) to where one runs"
+        "or set EVENLOAD_KAFKA__BOOTSTRAP (kafka.bootstrap in the configuration file) to where one runs"
     )
 
 

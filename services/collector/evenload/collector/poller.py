@@ -43,7 +43,7 @@ class Poller:
                 pause_s = self.watch.pause_ms() / 1000 * random.uniform(0.95, 1.05)
                 await asyncio.sleep(max(0.01, pause_s - spent_s))
         finally:
-            self._getter.close()
+            self.close()
 
     async def poll(self) -> None:
         """Ask once and emit what follows."""
@@ -55,6 +55,10 @@ class Poller:
             self._fail("timeout", f"no answer within {self._timeout_s:g} s")
         except GetError as error:
             self._fail(error.cause, str(error))
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._getter.close()
 
     async def _ask(self) -> None:
         status, body = await self._getter.get("/metrics")

@@ -46,7 +46,8 @@ class ProbeServer:
             async with asyncio.timeout(_REQUEST_S):
                 reply = self._answer(await _request_line(reader))
                 head = (
-                    f"HTTP/1.1 {reply.status} {_REASONS.get(reply.status, '')}\r\nContent-Type: {reply.content_type}\r\n"
+                    f"HTTP/1.1 {reply.status} {_REASONS.get(reply.status, '')}\r\n"
+                    f"Content-Type: {reply.content_type}\r\n"
                     f"Content-Length: {len(reply.body)}\r\nConnection: close\r\n\r\n"
                 )
                 writer.write(head.encode("ascii") + reply.body)

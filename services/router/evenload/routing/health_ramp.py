@@ -2,7 +2,7 @@
 
     weight = (score / 100)^8          the chance of being drawn; the score is damped, so this is the ramp
     cost   = (in-flight + 1) / weight P2C; in-flight counts all replicas' requests
-    0.5 % probes
+    costs within 5 % are ties; 0.5 % probes
 
 The score reads censored evidence (the ages of waiting requests), so a stall shows before its first slow token, and it
 fades, so that a healed instance is found again. The eighth power makes 65 points, the least that latency alone can
@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from evenload.routing.p2c import WEIGHT_MIN, p2c
 from evenload.routing.policy import Choice, InstanceView, Request, Rng
 from evenload.routing.probe import with_probes
+
+TIE_SHARE = 0.05
 
 
 def draw_weight(score: float) -> float:
@@ -37,4 +39,4 @@ class HealthRamp:
             (view.in_flight + view.others_in_flight + 1) / weight
             for view, weight in zip(candidates, weights, strict=True)
         ]
-        return with_probes(candidates, now_ms, rng, lambda: p2c(costs, rng, weights))
+        return with_probes(candidates, now_ms, rng, lambda: p2c(costs, rng, weights, TIE_SHARE))

@@ -12,26 +12,34 @@ from evenload.routing.policy import Choice, InstanceView, Request, Rng
 WEIGHT_MIN = 1e-9  # keeps every candidate possible, and the probabilities finite
 
 
-def p2c(costs: list[float], rng: Rng, weights: Sequence[float] | None = None) -> Choice:
-    """Return the choice by power of two choices over `costs`, drawn uniformly or by `weights`."""
+def p2c(costs: list[float], rng: Rng, weights: Sequence[float] | None = None, tie_share: float = 0.0) -> Choice:
+    """Return the choice by power of two choices.
+
+    Args:
+        costs: at least 0 where `tie_share` is used; the lower, the better.
+        rng: gives two uniforms, none for a single candidate.
+        weights: of being drawn; uniform without.
+        tie_share: a first drawn that costs at most this share more than the second still wins, so that noise in an
+            estimate does not decide (the ordinal comparison would give the worst by a hair nothing at all).
+    """
     count = len(costs)
     if count == 1:
         return Choice(index=0, reason="only", probability=1.0, costs=costs)
+    slack = 1.0 + tie_share
     if weights is None:
         first = int(rng.random() * count)
         second = int(rng.random() * (count - 1))
         second += second >= first
-        winner = first if costs[first] <= costs[second] else second
-        probability = _uniform_probability(costs, winner)
+        winner = first if costs[first] <= costs[second] * slack else second
+        probability = _uniform_probability(costs, winner, slack)
     else:
         floored = [weight if weight > WEIGHT_MIN else WEIGHT_MIN for weight in weights]
         first = _draw(floored, -1, rng)
         second = _draw(floored, first, rng)
-        winner = first if costs[first] <= costs[second] else second
-        probability = _weighted_probability(costs, floored, winner)
-    return Choice(
-        index=winner, reason="tie" if costs[first] == costs[second] else "cheaper", probability=probability, costs=costs
-    )
+        winner = first if costs[first] <= costs[second] * slack else second
+        probability = _weighted_probability(costs, floored, winner, slack)
+    tied = winner == first and costs[second] <= costs[first] * slack
+    return Choice(index=winner, reason="tie" if tied else "cheaper", probability=probability, costs=costs)
 
 
 def _draw(weights: list[float], without: int, rng: Rng) -> int:
@@ -51,16 +59,16 @@ def _draw(weights: list[float], without: int, rng: Rng) -> int:
     return last
 
 
-def _uniform_probability(costs: list[float], winner: int) -> float:
+def _uniform_probability(costs: list[float], winner: int, slack: float) -> float:
     mine = costs[winner]
-    wins = 0
+    wins = -1  # the comparison with itself
     for cost in costs:
-        wins += 2 * (cost > mine) + (cost == mine)
+        wins += (mine <= cost * slack) + (cost > mine * slack)
     count = len(costs)
-    return (wins - 1) / (count * (count - 1))  # less the comparison with itself
+    return wins / (count * (count - 1))
 
 
-def _weighted_probability(costs: list[float], weights: list[float], winner: int) -> float:
+def _weighted_probability(costs: list[float], weights: list[float], winner: int, slack: float) -> float:
     total = 0.0
     for weight in weights:
         total += weight
@@ -69,11 +77,11 @@ def _weighted_probability(costs: list[float], weights: list[float], winner: int)
     for index, weight in enumerate(weights):
         if index == winner:
             continue
-        if mine <= costs[index]:
+        if mine <= costs[index] * slack:
             result += own / total * (weight / (total - own))
-        if mine < costs[index]:
+        if costs[index] > mine * slack:
             result += weight / total * (own / (total - weight))
-    return result if result < 1.0 else 1.0  # rounding
+    return min(1.0, result)  # rounding
 
 
 class P2cInFlight:

@@ -1,7 +1,6 @@
 """One scorer worker as a process: topics, Faust, timers, watchdog, signals, exit code."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -15,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from evenload.bus.logs import quieten
-from evenload.bus.topics import BusUnavailable, TopicMismatch, TopicRefused, ensure_topics, specs
+from evenload.bus.topics import BusUnavailable, TopicMismatch, TopicRefused, describe_topics, ensure_topics, specs
 from evenload.scoring import digest
 from evenload.settings import Settings
 from evenload.settings.scoring import UNKNOWN, config_of, scoring_configs
@@ -221,14 +220,12 @@ class Worker:
         return lag
 
     async def _reachable(self) -> bool:
-        for address in self._settings.kafka.bootstrap.split(","):
-            host, _, port = address.rpartition(":")
-            with contextlib.suppress(OSError):  # a timeout is one
-                async with asyncio.timeout(ASK_S):
-                    _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-                writer.close()
-                return True
-        return False
+        """Ask with a client of its own, so that a Faust that hangs is told from a Kafka that is away."""
+        try:
+            await describe_topics(self._settings.kafka.bootstrap, (), timeout_s=ASK_S)
+        except BusUnavailable:
+            return False
+        return True
 
     # ---- the end
 

@@ -1,8 +1,8 @@
 """Tells a worker that hangs from one that waits for Kafka.
 
 A partition hangs when Kafka says that there are records to read and none was applied for 15 s. While Kafka does not
-answer, nothing can be said of partitions; but if its port takes connections and yet every question goes unanswered for
-30 s, the worker's own client hangs. A worker that gets no partitions, or does not finish recovering, hangs when nothing
+answer, nothing can be said of partitions; but if it answers another client, and the worker's own goes without answers
+for 30 s, that one hangs. A worker that gets no partitions, or does not finish recovering, hangs when nothing
 at all happened for 30 s.
 """
 
@@ -36,7 +36,7 @@ class Watchdog:
 
         Args:
             now_ms: monotonic.
-            reachable: Kafka's port takes connections.
+            reachable: Kafka answers a client made for this question.
             behind: records that can be read and were not applied, per assigned partition; None when Kafka did not say.
             positions: last offset applied per assigned partition.
             recovered: the worker has finished recovering after the last rebalance.

@@ -1,0 +1,166 @@
+"""The collector as a whole: with a scripted engine and a real Kafka, and without any."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from evenload.bus.log_reader import read_log
+from evenload.collector.fakes import ScriptedServer, ok
+from evenload.collector.http_get import HttpGetter
+from evenload.collector.main import Collector, run
+from evenload.schemas import (
+    WIRE_VERSION,
+    EngineGauges,
+    Event,
+    InstanceSnapshot,
+    InstanceState,
+    Membership,
+    SnapshotBatch,
+    decode_batch,
+)
+from evenload.settings import InstanceSettings, PoolSettings, Settings, SettingsError
+from tests.kafka_fixtures import TestTopics
+
+PAGE = b"vllm:num_requests_running 3\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.5\n"
+NOWHERE = "127.0.0.1:1"  # nothing listens on port 1
+
+
+def settings_for(bootstrap: str, prefix: str, url: str, **collector: object) -> Settings:
+    pool = PoolSettings(
+        name="p",
+        models=("*",),
+        instances=(InstanceSettings(id="gpu-1", url=url), InstanceSettings(id="bedrock", url=url, kind="none")),
+    )
+    return Settings.model_validate(
+        {
+            "kafka": {"bootstrap": bootstrap, "topic_prefix": prefix},
+            "pools": (pool,),
+            "collector": {"name": "collector-1", "poll_ms": 50, **collector},
+        }
+    )
+
+
+@asynccontextmanager
+async def collecting(settings: Settings) -> AsyncIterator[Collector]:
+    collector, stop = Collector(settings), asyncio.Event()
+    collector.probes.port = 0
+    running = asyncio.create_task(collector.run(stop))
+    try:
+        async with asyncio.timeout(10):
+            while not collector.emitter.alive:  # noqa: ASYNC110 (the start is what is waited for)
+                await asyncio.sleep(0.01)
+        yield collector
+    finally:
+        stop.set()
+        await running
+
+
+async def wait_for_page(collector: Collector, path: str, status: int) -> bytes:
+    with closing(HttpGetter(f"http://127.0.0.1:{collector.probes.port}")) as getter:
+        async with asyncio.timeout(30):
+            while (answer := await getter.get(path)).status != status:
+                await asyncio.sleep(0.05)
+    return answer.body
+
+
+async def told(topics: TestTopics) -> list[Event]:
+    return [
+        event
+        async for record in read_log(topics.bootstrap, topics.names.telemetry)
+        for event in decode_batch(record.value or b"").events
+    ]
+
+
+@pytest.mark.kafka
+async def test_the_log_hears_of_every_instance_and_of_the_gauges_of_engines(topics: TestTopics) -> None:
+    async with ScriptedServer() as server:
+        server.answers = {"/metrics": ok(PAGE), "/health": ok(b"")}
+        async with collecting(settings_for(topics.bootstrap, topics.prefix, server.url)) as collector:
+            await wait_for_page(collector, "/readyz", 200)
+            page = await wait_for_page(collector, "/metrics", 200)
+            assert b'evenload_collector_instance_ready{instance="gpu-1"} 1.0' in page
+            assert b'evenload_collector_polls_total{instance="gpu-1"}' in page
+            assert await wait_for_page(collector, "/healthz", 200) == b"ok\n"
+            assert b"/readyz" in await wait_for_page(collector, "/nothing", 404)
+    events = await told(topics)
+    gauges = [event for event in events if isinstance(event, EngineGauges)]
+    assert (gauges[0].instance, gauges[0].running, gauges[0].waiting, gauges[0].kv_usage) == ("gpu-1", 3, 1, 0.5)
+    members = [(event.instance, event.change) for event in events if isinstance(event, Membership)]
+    assert sorted(members) == [("bedrock", "joined"), ("gpu-1", "joined"), ("gpu-1", "ready")]
+    assert not [event for event in events if isinstance(event, Membership) and event.change == "left"]
+
+
+async def test_without_kafka_it_polls_on_and_is_not_ready() -> None:
+    async with ScriptedServer() as server:
+        server.answers = {"/metrics": ok(PAGE), "/health": ok(b"")}
+        async with collecting(settings_for(NOWHERE, "t", server.url)) as collector:
+            body = json.loads(await wait_for_page(collector, "/readyz", 503))
+            assert body == {"ready": False, "problems": ["no connection to Kafka"]}
+            polls = collector.pollers[0].polls
+            async with asyncio.timeout(10):
+                while collector.pollers[0].polls < polls + 3:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert collector.pollers[0].watch.ready
+            collector.emitter.buffered = 0  # nothing will take them, so do not wait for it at the end
+
+
+def test_a_scorer_that_believes_otherwise_for_seconds_is_told_again() -> None:
+    collector = Collector(settings_for(NOWHERE, "t", "http://127.0.0.1:1"))
+    watch = collector.pollers[0].watch
+    watch.on_failure("refused", 0.0)
+    added = collector.emitter.buffered
+    state = InstanceState(instance="gpu-1", ready=True)
+    snapshot = InstanceSnapshot(score=1, raw=1, ttft=0, error=0, queue=0, state=state, digest="")
+    batch = SnapshotBatch(
+        v=WIRE_VERSION, partition=0, as_of=0, now_ms=0, linger_ms=20, sequences={}, snapshots=[snapshot]
+    )
+    collector._take(0, 0, batch)
+    assert collector.emitter.buffered == added + 1
+
+
+def test_a_collector_with_nothing_to_watch_refuses_to_start() -> None:
+    with pytest.raises(SettingsError, match="pools"):
+        run(Settings())
+
+
+async def test_a_taken_port_is_named_with_its_key() -> None:
+    async with ScriptedServer() as server:
+        collector = Collector(settings_for(NOWHERE, "t", server.url, metrics_port=server.port))
+        with pytest.raises(SettingsError, match="collector.metrics_port"):
+            await collector.run(asyncio.Event())
+
+
+@pytest.mark.kafka
+@pytest.mark.e2e
+async def test_sigterm_flushes_and_ends_with_status_0(topics: TestTopics, tmp_path: Path) -> None:
+    async with ScriptedServer() as server:
+        server.answers = {"/metrics": ok(PAGE), "/health": ok(b"")}
+        port = server.port
+        settings = settings_for(topics.bootstrap, topics.prefix, server.url)
+        path = tmp_path / "settings.json"
+        path.write_text(settings.model_dump_json())
+        program = (
+            "import sys, pathlib; from evenload.collector.main import run; from evenload.settings import Settings; "
+            "run(Settings.model_validate_json(pathlib.Path(sys.argv[1]).read_text()))"
+        )
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        with subprocess.Popen([sys.executable, "-c", program, str(path)], env=env, stderr=subprocess.PIPE) as process:
+            try:
+                async with asyncio.timeout(30):
+                    while len(server.requests) < 8:  # noqa: ASYNC110 (polls are what is waited for)
+                        await asyncio.sleep(0.05)
+                process.send_signal(signal.SIGTERM)
+                _, errors = await asyncio.to_thread(process.communicate, timeout=20)
+            finally:
+                process.kill()
+        assert process.returncode == 0, errors.decode()
+        assert port
+    assert {type(event) for event in await told(topics)} == {EngineGauges, Membership}
