@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.kafka_fixtures import TestTopics
 
 from evenload.broker import Broker
 from evenload.bus.emitter import Emitter, Placed
 from evenload.bus.log_reader import LogRecord, read_log
 from evenload.bus.topics import ensure_topics, partition_for, specs, topic_names
 from evenload.schemas import Batch, Event, FirstToken, Outcome, decode_batch
+from tests.kafka_fixtures import TestTopics
 
 NOWHERE = "127.0.0.1:1"  # nothing listens on port 1
 
@@ -69,14 +69,14 @@ async def test_every_event_arrives_in_order_in_the_partition_of_its_instance(top
 @pytest.mark.kafka
 async def test_the_callback_gives_each_batch_the_offset_and_time_that_it_has_in_the_log(topics: TestTopics) -> None:
     acked: list[tuple[int, int, int, int]] = []
-    places: dict[tuple[int, int, int], float] = {}
+    places: dict[Placed, float] = {}
     async with Emitter(
         topics.bootstrap, topics.prefix, "r", partitions=4, on_ack=lambda *ack: acked.append(ack)
     ) as emitter:
         for number in range(3_000):
             placed = emitter.add(token(f"gpu-{number % 5}", number), 0)
             assert placed is not None
-            places[placed[:3]] = number
+            places[placed] = number
             if number % 150 == 0:
                 await asyncio.sleep(0.005)
         assert await emitter.flush(20)

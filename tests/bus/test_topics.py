@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.partitioner import DefaultPartitioner
-from tests.kafka_fixtures import TestTopics
 
 from evenload.broker import ports
 from evenload.bus import topics as bus_topics
@@ -20,6 +19,7 @@ from evenload.bus.topics import (
     partition_for,
     specs,
 )
+from tests.kafka_fixtures import TestTopics
 
 
 def test_a_key_goes_where_kafkas_default_partitioner_sends_it() -> None:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from evenload.broker import ports
 from evenload.bus.log_reader import read_log
 from evenload.collector.fakes import ScriptedServer, ok
 from evenload.collector.http_get import HttpGetter
@@ -30,6 +30,12 @@ from evenload.settings import InstanceSettings, PoolSettings, Settings, Settings
 from tests.kafka_fixtures import TestTopics
 
 PAGE = b"vllm:num_requests_running 3\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.5\n"
+PROGRAM = """
+import pathlib, sys
+from evenload.collector.main import run
+from evenload.settings import Settings
+run(Settings.model_validate_json(pathlib.Path(sys.argv[1]).read_text()))
+"""
 NOWHERE = "127.0.0.1:1"  # nothing listens on port 1
 
 
@@ -66,7 +72,7 @@ async def collecting(settings: Settings) -> AsyncIterator[Collector]:
 async def wait_for_page(collector: Collector, path: str, status: int) -> bytes:
     with closing(HttpGetter(f"http://127.0.0.1:{collector.probes.port}")) as getter:
         async with asyncio.timeout(30):
-            while (answer := await getter.get(path)).status != status:
+            while (answer := await getter.get(path)).status != status:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
     return answer.body
 
@@ -134,7 +140,7 @@ def test_a_collector_with_nothing_to_watch_refuses_to_start() -> None:
 async def test_a_taken_port_is_named_with_its_key() -> None:
     async with ScriptedServer() as server:
         collector = Collector(settings_for(NOWHERE, "t", server.url, metrics_port=server.port))
-        with pytest.raises(SettingsError, match="collector.metrics_port"):
+        with pytest.raises(SettingsError, match=r"collector\.metrics_port"):
             await collector.run(asyncio.Event())
 
 
@@ -143,24 +149,24 @@ async def test_a_taken_port_is_named_with_its_key() -> None:
 async def test_sigterm_flushes_and_ends_with_status_0(topics: TestTopics, tmp_path: Path) -> None:
     async with ScriptedServer() as server:
         server.answers = {"/metrics": ok(PAGE), "/health": ok(b"")}
-        port = server.port
-        settings = settings_for(topics.bootstrap, topics.prefix, server.url)
+        port = ports.choose_free("127.0.0.1")
+        settings = settings_for(topics.bootstrap, topics.prefix, server.url, metrics_port=port)
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         path = tmp_path / "settings.json"
         path.write_text(settings.model_dump_json())
-        program = (
-            "import sys, pathlib; from evenload.collector.main import run; from evenload.settings import Settings; "
-            "run(Settings.model_validate_json(pathlib.Path(sys.argv[1]).read_text()))"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", PROGRAM, str(path), env=environment, stderr=asyncio.subprocess.PIPE
         )
-        env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        with subprocess.Popen([sys.executable, "-c", program, str(path)], env=env, stderr=subprocess.PIPE) as process:
-            try:
-                async with asyncio.timeout(30):
-                    while len(server.requests) < 8:  # noqa: ASYNC110 (polls are what is waited for)
-                        await asyncio.sleep(0.05)
-                process.send_signal(signal.SIGTERM)
-                _, errors = await asyncio.to_thread(process.communicate, timeout=20)
-            finally:
+        try:
+            async with asyncio.timeout(30):
+                while len(server.requests) < 8 and process.returncode is None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+                if process.returncode is None:
+                    process.send_signal(signal.SIGTERM)
+                _, errors = await process.communicate()
+        finally:
+            if process.returncode is None:
                 process.kill()
+                await process.wait()
         assert process.returncode == 0, errors.decode()
-        assert port
     assert {type(event) for event in await told(topics)} == {EngineGauges, Membership}

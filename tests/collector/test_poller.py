@@ -42,7 +42,10 @@ async def test_an_engine_that_goes_and_comes_back_is_not_ready_and_ready_again()
     await server.start()
     poller = poller_of(server, events)
     running = asyncio.create_task(poller.run(0))
-    changes = lambda: [(e.change, e.cause) for e in events if isinstance(e, Membership)]  # noqa: E731
+
+    def changes() -> list[tuple[str, str]]:
+        return [(event.change, event.cause) for event in events if isinstance(event, Membership)]
+
     await until(lambda: changes() == [("ready", "")])
     await server.stop()
     await until(lambda: changes() == [("ready", ""), ("not_ready", "refused")])

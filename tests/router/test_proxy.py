@@ -233,7 +233,8 @@ async def test_a_first_token_that_does_not_come_in_time_is_awaited_elsewhere() -
 
 
 async def test_keep_alive_comments_do_not_put_the_first_token_limit_off() -> None:
-    pings: Script = [SSE_HEAD, *([chunk(b": wait\n\n"), Stall(0.03)] * 40)]
+    ping: list[Any] = [chunk(b": wait\n\n"), Stall(0.03)]
+    pings = [SSE_HEAD, *(ping * 40)]
     async with stage(pings, GOOD, limits=Limits(first_token_s=0.2)) as s:
         assert (await post(s.url, STREAM)).body == GOOD_BODY
         assert s.ends[0] == ("a", "timeout", "first_token")

@@ -5,6 +5,7 @@ sequences, three instances with generations, times that stand still, go on, jump
 are old. Values cluster at edges, where the formula bends.
 """
 
+import itertools
 from typing import Any
 
 from hypothesis import strategies as st
@@ -36,33 +37,22 @@ durations_ms = (
 counts = st.sampled_from([0, 1, 15, 29, 30, 31, 10_000]) | st.integers(0, 2**53)
 shares = st.sampled_from([0.0, 0.79, 0.8, 0.81, 0.9, 1.0]) | st.floats(0, 1)
 causes = st.sampled_from(["", "refused", "loading", "kv_exhausted"])
-gaps_ms = st.sampled_from([0, 0, 1, 37, 99, 100, 101, 250, 1000, 2999, 3000, 9999, 10_000, 61_000]) | st.sampled_from(
-    [-1, -500, -HOUR_MS, HOUR_MS, 5 * HOUR_MS]
+gaps_ms = st.sampled_from(
+    [0, 0, 1, 37, 99, 100, 101, 250, 1000, 2999, 3000, 9999, 10_000, 61_000, -1, -500, -HOUR_MS, HOUR_MS, 2 * HOUR_MS]
 )
-ages_ms = st.sampled_from([0.0, 0.0, 0.0, 20.5, 9_999.0, 10_000.0, 10_001.0, 60_000.0])
+AGES_MS = (0.0, 0.0, 0.0, 0.0, 20.5, 9_999.0, 10_000.0, 10_001.0, 60_000.0)
+GENERATIONS = (0,) * 8 + (1, 1, 2)  # most often 0, so that most logs have a history longer than a few events
 
 
 def _optional(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.none() | strategy
 
 
-@st.composite
-def events(draw: st.DrawFn, instances: tuple[str, ...] = INSTANCES) -> Event:
-    """One event; the generation is most often 0, so that most logs have a history longer than a few events."""
-    common: dict[str, Any] = {
-        "instance": draw(st.sampled_from(instances)),
-        "gen": draw(st.sampled_from([0] * 12 + [1, 1, 2])),
-        "at": draw(st.sampled_from([0, 0, 7, 600])),
-    }
-    kind = draw(st.sampled_from(_KINDS))
-    return kind(**common, **{name: draw(strategy) for name, strategy in _FIELDS[kind].items()})
-
-
 _FIELDS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     FirstToken: {"ttft_ms": durations_ms},
     Overdue: {"age_ms": durations_ms},
     Outcome: {
-        "kind": st.sampled_from(["ok", "ok", "ok", "saturated", "quota", "rejected", "client_gone", *FAILURES]),
+        "kind": st.sampled_from(["ok", "saturated", "quota", "rejected", "client_gone", *FAILURES]),
         "cause": causes,
         "retry_after_ms": _optional(durations_ms),
     },
@@ -71,35 +61,74 @@ _FIELDS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "waiting": _optional(counts),
         "kv_usage": _optional(shares),
         "running": _optional(counts),
-        "started_s": st.sampled_from([None, 5.0, 5.0, 5.0, 6.0]),
+        "started_s": st.sampled_from([None, 5.0, 6.0]),
     },
     Membership: {
-        "change": st.sampled_from(["joined", "draining", "left", "ready", "ready", "not_ready"]),
+        "change": st.sampled_from(["joined", "draining", "left", "ready", "not_ready"]),
         "cause": causes,
     },
 }
-_KINDS = (FirstToken, FirstToken, Overdue, Outcome, Outcome, Outcome, EngineGauges, RouterLoad, Membership)
 
 
 @st.composite
-def logs(draw: st.DrawFn, records_max: int = 12, events_max: int = 4) -> list[Record]:
+def any_events(draw: st.DrawFn) -> Event:
+    """One event with fields anywhere within their bounds."""
+    kind = draw(st.sampled_from(list(_FIELDS)))
+    event: Event = kind(
+        instance=draw(st.sampled_from(INSTANCES)),
+        gen=draw(st.sampled_from(GENERATIONS)),
+        at=draw(st.sampled_from([0, 7, 600])),
+        **{name: draw(strategy) for name, strategy in _FIELDS[kind].items()},
+    )
+    return event
+
+
+def _edge_events(instance: str, gen: int) -> list[Event]:
+    def about(event: Any, /, **fields: Any) -> Any:
+        return event(instance=instance, gen=gen, **fields)
+
+    memberships = [("ready", ""), ("not_ready", ""), ("not_ready", "refused"), ("left", ""), ("joined", "")]
+    return [
+        *(about(Outcome, kind=kind) for kind in ["ok", "ok", "ok", "saturated", "saturated", "quota"]),
+        *(about(Outcome, kind=kind, cause=cause) for kind in FAILURES for cause in ("", "refused")),
+        *(about(Outcome, kind="saturated", retry_after_ms=retry_ms) for retry_ms in (0.0, 500.0, 90_000.0)),
+        *(about(Outcome, kind=kind) for kind in ("rejected", "client_gone")),
+        *(about(FirstToken, ttft_ms=ttft_ms) for ttft_ms in (0.0, 10.0, 700.0, 1000.0, 1990.0, 2010.0, 14_000.0)),
+        *(about(Overdue, age_ms=age_ms) for age_ms in (250.0, 700.0, 1000.0, 4000.0)),
+        *(about(EngineGauges, waiting=waiting, kv_usage=0.1, started_s=5.0) for waiting in (0, 15, 31)),
+        *(about(EngineGauges, kv_usage=kv_usage) for kv_usage in (0.8, 0.95, 1.0)),
+        about(EngineGauges, started_s=6.0),
+        about(RouterLoad, in_flight=3, awaiting=1),
+        about(RouterLoad),
+        *(about(Membership, change=change, cause=cause) for change, cause in memberships),
+    ]
+
+
+# Drawing from a list costs one draw instead of one per field, so there is time for many more logs.
+_EDGES = [event for gen in GENERATIONS for name in INSTANCES for event in _edge_events(name, gen)]
+events = st.one_of(*[st.sampled_from(_EDGES)] * 4, any_events())
+_headers = st.sampled_from(list(itertools.product(INCARNATIONS, (1, 2), (1, 3), AGES_MS)))
+
+
+@st.composite
+def logs(draw: st.DrawFn, records_max: int = 9, events_max: int = 4) -> list[Record]:
     """The records of one partition in the order of their offsets."""
     log_ms = T0_MS + draw(st.sampled_from([0, 50, 99, 950]))
     sequences = dict.fromkeys(INCARNATIONS, -1)
     records: list[Record] = []
     offset = -1
     for _ in range(draw(st.integers(1, records_max))):
-        offset += draw(st.sampled_from([1, 1, 3]))
+        incarnation, sequence_step, offset_step, age_ms = draw(_headers)
         log_ms = max(0, log_ms + draw(gaps_ms))
-        incarnation = draw(st.sampled_from(INCARNATIONS))
-        sequences[incarnation] += draw(st.sampled_from([1, 1, 2]))
+        sequences[incarnation] += sequence_step
+        offset += offset_step
         batch = Batch(
             v=1,
             producer="p",
             incarnation=incarnation,
             seq=sequences[incarnation],
-            events=draw(st.lists(events(), min_size=1, max_size=events_max)),
-            age_ms=draw(ages_ms),
+            events=draw(st.lists(events, min_size=1, max_size=events_max)),
+            age_ms=age_ms,
         )
         records.append((offset, log_ms, batch))
     return records
@@ -135,6 +164,7 @@ def configs(draw: st.DrawFn) -> ScoringConfig:
         aged_ms=draw(st.sampled_from([100, 10_000, 60_000])),
         gauges_expire_ms=draw(st.integers(100, 60_000)),
         load_expire_ms=draw(st.integers(100, 10_000)),
+        grave_ms=draw(st.sampled_from([100, 600_000])),
     )
 
 

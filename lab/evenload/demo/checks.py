@@ -83,18 +83,23 @@ def window_shares(run: Run, engine: str, start_s: float, end_s: float) -> list[t
     return [(end, value) for end, value in found if value is not None]
 
 
-def excused(run: Run, result: Result) -> bool:
-    """Whether a failed request was on the killed router when it died."""
-    kill_s = run.mark("router_down").start_s
+def on_killed_router(run: Run, result: Result) -> bool:
+    """Whether a request failed because it was on the killed router when that died."""
+    kills = [mark.start_s for mark in run.marks if mark.key == "router_down"]
+    if not kills or result.outcome is not Outcome.CUT or result.router != run.routers[-1]:
+        return False
     began, ended = result.at_s, result.at_s + result.duration_ms / 1000
-    alive = began <= kill_s + KILL_SLACK_S and ended >= kill_s - KILL_SLACK_S
-    return alive and result.outcome is Outcome.CUT and result.router == run.routers[-1]
+    return began <= kills[0] + KILL_SLACK_S and ended >= kills[0] - KILL_SLACK_S
+
+
+def without_excused(run: Run, results: Iterable[Result]) -> list[Result]:
+    """Results without the streams that were on the killed router: nobody can save those."""
+    return [result for result in results if not on_killed_router(run, result)]
 
 
 def lost(run: Run) -> list[Result]:
     """Failed requests that nothing excuses."""
-    has_kill = any(mark.key == "router_down" for mark in run.marks)
-    return [r for r in run.results if not r.ok and not (has_kill and excused(run, r))]
+    return [result for result in without_excused(run, run.results) if not result.ok]
 
 
 def judge(run: Run) -> list[Check]:
@@ -164,7 +169,7 @@ def _back(run: Run) -> Check:
 
 def _saturation_hidden(run: Run) -> Check:
     window, engine = run.saturation(), run.engines[SATURATED_ENGINE]
-    seen = run.between(window.start_s, window.end_s)
+    seen = without_excused(run, run.between(window.start_s, window.end_s))
     failed = sum(not result.ok for result in seen)
     refused = sum(
         count for (name, _), count in attempts(run.samples, window.start_s, window.end_s).items() if name == engine
@@ -179,16 +184,17 @@ def _saturation_hidden(run: Run) -> Check:
 
 def _router_killed(run: Run) -> Check:
     down, back = run.mark("router_down"), run.mark("router_back")
-    served = run.between(down.start_s, down.end_s)
+    served = without_excused(run, run.between(down.start_s, down.end_s))
     ok = sum(result.ok for result in served)
     survivor = run.routers[0]
     by_other = sum(result.ok and result.router == survivor for result in served)
-    returned = any(r.ok and r.router == run.routers[-1] for r in run.results if r.at_s > back.start_s)
+    later = [r.at_s for r in run.results if r.ok and r.router == run.routers[-1] and r.at_s > back.start_s]
+    again = f"{min(later) - back.start_s:.1f} s after" if later else "never after"
     return Check(
         "router_killed",
         "the other router serves on, and the killed one serves again when it is back",
-        by_other > 0 and returned,
-        f"{ok} of {len(served)} served while it was down; {back.end_s - back.start_s:.1f} s from its start to the next step",
+        by_other > 0 and bool(later),
+        f"{ok} of {len(served)} served while it was down; it served again {again} its start",
     )
 
 

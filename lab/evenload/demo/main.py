@@ -16,7 +16,7 @@ from rich.text import Text
 
 from evenload.cli.errors import CommandError
 from evenload.cli.stopping import unwinding
-from evenload.demo import arrivals
+from evenload.demo import arrivals, record
 from evenload.demo.checks import Check, Run, judge
 from evenload.demo.director import Director
 from evenload.demo.lane import ENGINES, MODEL, Lane, Plan
@@ -130,7 +130,10 @@ def _direct(stack: Stack, view: LiveView | PlainView, lanes: Sequence[Lane], scr
     for lane in lanes:
         lane.stop_load()
         lane.observe()
-    return [_run_of(lane, director) for lane in lanes]
+    runs = [_run_of(lane, director) for lane in lanes]
+    for lane, run in zip(lanes, runs, strict=True):
+        record.write(run, stack.plan.folder / f"record-{lane.name}.jsonl")
+    return runs
 
 
 def _run_of(lane: Lane, director: Director) -> Run:

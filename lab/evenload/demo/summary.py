@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from evenload.demo.checks import REACTION_S, Check, Run, lost, share
+from evenload.demo.checks import REACTION_S, Check, Run, lost, share, without_excused
 from evenload.demo.load import Result, ttft_percentile_ms
 from evenload.demo.observe import attempts
 from evenload.demo.story import SATURATED_ENGINE, SLOW_ENGINE
@@ -82,18 +82,15 @@ def figures(lane: str, run: Run) -> Figures:
         KeyError: A fault was not played.
     """
     slow, saturated = run.mark("slow"), run.saturation()
-    in_slow = run.between(slow.start_s, slow.end_s)
-    in_saturated = run.between(saturated.start_s, saturated.end_s)
-    everything = list(run.results)
-    bad = lost(run)
+    in_slow = without_excused(run, run.between(slow.start_s, slow.end_s))
+    in_saturated = without_excused(run, run.between(saturated.start_s, saturated.end_s))
+    counted = without_excused(run, run.results)
     at_saturated = attempts(run.samples, saturated.start_s, saturated.end_s)
-    excused = [r for r in everything if not r.ok and r not in bad]
-    counted = [r for r in everything if r not in excused]
     return Figures(
         lane=lane,
-        requests=len(everything),
-        lost=len(bad),
-        cut=len(excused),
+        requests=len(run.results),
+        lost=len(lost(run)),
+        cut=len(run.results) - len(counted),
         slow_p50_ms=_ms(in_slow, 50),
         slow_p99_ms=_ms(in_slow, 99),
         saturated_p50_ms=_ms(in_saturated, 50),

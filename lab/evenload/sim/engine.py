@@ -41,6 +41,10 @@ class PrefixIndex(Protocol):
         """Number of leading blocks that need no computing."""
         ...
 
+    def store(self, block_hashes: tuple[int, ...], /) -> None:
+        """Take note of blocks that have been computed."""
+        ...
+
 
 class NoPrefixes:
     """The index of an engine whose prompts share nothing."""
@@ -49,6 +53,9 @@ class NoPrefixes:
         """Nothing is cached."""
         return 0
 
+    def store(self, _block_hashes: tuple[int, ...], /) -> None:
+        """Nothing is kept."""
+
 
 class Engine:
     """One engine. Times are milliseconds of the caller's clock and must not go backwards.
@@ -56,14 +63,22 @@ class Engine:
     Args:
         preset: What steps cost and how much fits.
         queue_max: Most requests that wait (`--max-num-queued-reqs`); None is vLLM's default, unbounded.
+        queued_tokens_max: Most prompt tokens that wait (`--max-num-queued-tokens`); None is unbounded.
         prefixes: The prefix index.
     """
 
     def __init__(
-        self, preset: EnginePreset, *, queue_max: int | None = None, prefixes: PrefixIndex | None = None
+        self,
+        preset: EnginePreset,
+        *,
+        queue_max: int | None = None,
+        queued_tokens_max: int | None = None,
+        prefixes: PrefixIndex | None = None,
     ) -> None:
         self.preset = preset
         self._queue_max = queue_max
+        self._queued_tokens_max = queued_tokens_max
+        self._held_tokens = 0
         self._prefixes = prefixes or NoPrefixes()
         self._slowdown = 1.0
         self._now_ms = 0.0
@@ -111,9 +126,10 @@ class Engine:
                 f"{self.preset.kv_tokens}"
             )
         self._catch_up(now_ms)
-        if self._queue_max is not None and len(self._waiting) >= self._queue_max and self._run is not None:
+        if self._full(request):
             self._rejections += 1
             return False
+        self._held_tokens += request.prompt_tokens
         sequence = Sequence(request, now_ms, target=request.prompt_tokens)
         self._all[request.id] = sequence
         self._waiting.append(sequence)
@@ -134,6 +150,7 @@ class Engine:
         sequence = self._all.pop(request_id, None)
         if sequence is None:
             return False
+        self._held_tokens -= sequence.request.prompt_tokens
         if request_id in self._running:
             self._release(sequence)
         else:
@@ -188,6 +205,11 @@ class Engine:
         """Whether the request waits or runs."""
         return request_id in self._all
 
+    @property
+    def held_tokens(self) -> int:
+        """Prompt tokens of all requests that wait or run."""
+        return self._held_tokens
+
     def gauges(self) -> Gauges:
         """The figures an engine publishes, as of the last call."""
         total = self.preset.kv_blocks
@@ -205,6 +227,16 @@ class Engine:
             steps=self._steps,
             busy_ms=self._busy_ms,
         )
+
+    def _full(self, request: SimRequest) -> bool:
+        if self._run is None:
+            return False
+        if self._queue_max is not None and len(self._waiting) >= self._queue_max:
+            return True
+        if self._queued_tokens_max is None or not self._waiting:
+            return False
+        waiting = sum(sequence.target for sequence in self._waiting)
+        return waiting + request.prompt_tokens > self._queued_tokens_max
 
     # -- time ------------------------------------------------------------------------------------------------------
 
@@ -263,6 +295,8 @@ class Engine:
             self._emit_after_prefill(sequence, at_ms)
 
     def _emit_after_prefill(self, sequence: Sequence, at_ms: float) -> None:
+        if sequence.request.block_hashes:
+            self._prefixes.store(sequence.request.block_hashes)
         if sequence.emitted == 0:
             self._emissions.append(Emission(at_ms, EmissionKind.FIRST_TOKEN, sequence.request.id))
             self._prompt_tokens += sequence.request.prompt_tokens
@@ -293,6 +327,7 @@ class Engine:
         self._release(sequence)
         sequence.gone = True
         del self._all[sequence.request.id]
+        self._held_tokens -= sequence.request.prompt_tokens
         self._emissions.append(Emission(at_ms, EmissionKind.FINISHED, sequence.request.id))
 
     def _release(self, sequence: Sequence) -> None:

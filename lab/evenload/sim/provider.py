@@ -6,7 +6,7 @@ limit says no. `per_token_ms` is constant, real providers vary.
 
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from math import log
+from math import exp, log
 from random import Random
 
 from evenload.sim.sequence import Emission, EmissionKind, SimRequest
@@ -41,12 +41,20 @@ class ProviderModel:
 
 
 class Provider:
-    """The black box in operation. Times are milliseconds of the caller's clock."""
+    """The black box in operation. Times are milliseconds of the caller's clock.
 
-    def __init__(self, model: ProviderModel, rng: Random) -> None:
+    Args:
+        model: What it looks like.
+        rng: For latencies of requests that do not bring their own noise.
+        by_token: Whether each token is a step; a caller that streams nothing saves them.
+    """
+
+    def __init__(self, model: ProviderModel, rng: Random, *, by_token: bool = True) -> None:
         self.model = model
         self._rng = rng
+        self._by_token = by_token
         self._slowdown = 1.0
+        self._slow_share = 1.0
         self._events: list[tuple[float, int, str, int]] = []  # (time, order, request, tokens after it)
         self._order = 0
         self._tokens: dict[str, tuple[int, int]] = {}  # id -> (emitted, wanted)
@@ -57,7 +65,12 @@ class Provider:
         """Accept a request; False when the rate limit is reached."""
         if not self._admit(now_ms):
             return False
-        ttft_ms = self._slowdown * self._rng.lognormvariate(log(self.model.ttft_ms), self.model.sigma)
+        noise = self._rng.gauss(0.0, 1.0) if request.noise is None else request.noise
+        ttft_ms = self.healthy_ttft_ms(noise)
+        if self._slowdown != 1.0:
+            draw = self._rng.random() if request.draw is None else request.draw
+            if draw < self._slow_share:
+                ttft_ms *= self._slowdown
         self._tokens[request.id] = (0, request.output_tokens)
         self._push(now_ms + ttft_ms, request.id, 1)
         return True
@@ -67,8 +80,12 @@ class Provider:
         del now_ms
         return self._tokens.pop(request_id, None) is not None
 
-    def set_slowdown(self, factor: float, now_ms: float) -> None:
-        """Multiply the TTFT of requests that arrive from now on.
+    def healthy_ttft_ms(self, noise: float) -> float:
+        """TTFT without any fault for a standard normal `noise`."""
+        return exp(log(self.model.ttft_ms) + self.model.sigma * noise)
+
+    def set_slowdown(self, factor: float, now_ms: float, share: float = 1.0) -> None:
+        """Multiply the TTFT of a share of the requests that arrive from now on.
 
         Raises:
             ValueError: The factor is not positive.
@@ -76,7 +93,7 @@ class Provider:
         del now_ms
         if not factor > 0:
             raise ValueError(f"slowdown factor must be positive, got {factor}")
-        self._slowdown = factor
+        self._slowdown, self._slow_share = factor, share
 
     def advance(self, now_ms: float) -> list[Emission]:
         """Emit everything due by `now_ms`."""
@@ -93,7 +110,8 @@ class Provider:
                 emissions.append(Emission(at_ms, EmissionKind.FINISHED, request_id))
                 continue
             self._tokens[request_id] = (tokens, wanted)
-            self._push(at_ms + self.model.per_token_ms, request_id, tokens + 1)
+            following = tokens + 1 if self._by_token else wanted
+            self._push(at_ms + self.model.per_token_ms * (following - tokens), request_id, following)
         return emissions
 
     def next_step_ms(self) -> float | None:

@@ -14,13 +14,17 @@ class SimRequest:
         id: Unique among the requests an engine holds.
         prompt_tokens: Tokens of the prompt, at least 1.
         output_tokens: Tokens that will be generated, at least 1.
-        block_hashes: Hashes of the prompt's 16-token blocks, for a prefix index; empty is "nothing to share".
+        block_hashes: Hashes of the prompt's blocks, for a prefix index; empty is "nothing to share".
+        noise: A standard normal that decides its latency at a provider; None lets the provider draw.
+        draw: A uniform that decides whether a fault with a share hits it; None lets the provider draw.
     """
 
     id: str
     prompt_tokens: int
     output_tokens: int
     block_hashes: tuple[int, ...] = ()
+    noise: float | None = None
+    draw: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse empty requests.

@@ -20,7 +20,7 @@ log = limited_logger(__name__)
 
 GROUP_BYTES_MAX = 900_000  # uncompressed records of one request and partition; Kafka refuses more than 1 MiB
 _REQUEST_MS = 8_000
-_ATTEMPT_S = 10.0  # as long as events count as fresh; beyond it they are sent with their true age
+ATTEMPT_S = 10.0  # as long as events count as fresh; beyond it they are sent with their true age
 _START_S = 10.0
 _BACKOFF_S = 0.2
 _BACKOFF_S_MAX = 2.0
@@ -58,13 +58,21 @@ class ProducerLink:
         failures: attempts that failed, for whatever reason.
     """
 
-    def __init__(self, bootstrap: str, client_id: str, partitions: int) -> None:
-        """Describe the connection; nothing happens before the first `produce`."""
+    def __init__(self, bootstrap: str, client_id: str, partitions: int, *, attempt_s: float = ATTEMPT_S) -> None:
+        """Describe the connection; nothing happens before the first `produce`.
+
+        Args:
+            bootstrap: Brokers, `host:port` with commas between.
+            client_id: Name in the brokers' logs.
+            partitions: Of all its topics.
+            attempt_s: Longest wait for an acknowledgement before the producer is given up.
+        """
         self.connects = 0
         self.failures = 0
         self._bootstrap = bootstrap
         self._client_id = client_id
         self._partitions = partitions
+        self._attempt_s = attempt_s
         self._session: _Session | None = None
         self._lock: asyncio.Lock = asyncio.Lock()
         self._leaving: set[asyncio.Task[None]] = set()
@@ -144,7 +152,7 @@ class ProducerLink:
             raise
         self.connects += 1
         log.info("connected to Kafka at %s as %s", self._bootstrap, self._client_id)
-        return _Session(producer)
+        return _Session(producer, self._attempt_s)
 
     def _note(self, session: "_Session | None", topic: str, error: BaseException) -> None:
         self.failures += 1
@@ -167,8 +175,9 @@ class ProducerLink:
 class _Session:
     """A producer that runs."""
 
-    def __init__(self, producer: Any) -> None:
+    def __init__(self, producer: Any, attempt_s: float) -> None:
         self.producer = producer
+        self._attempt_s = attempt_s
         self.lost = asyncio.Event()
         self.checked: set[str] = set()
 
@@ -192,10 +201,12 @@ class _Session:
         task = asyncio.ensure_future(work)
         lost = asyncio.ensure_future(self.lost.wait())
         try:
-            await asyncio.wait({task, lost}, timeout=_ATTEMPT_S, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, lost}, timeout=self._attempt_s, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
-            raise _LostError("the connection was given up" if lost.done() else f"no answer within {_ATTEMPT_S:g} s")
+            raise _LostError(
+                "the connection was given up" if lost.done() else f"no answer within {self._attempt_s:g} s"
+            )
         finally:
             task.cancel()
             lost.cancel()
@@ -220,6 +231,8 @@ async def _abandon(producer: Any) -> None:
     if sender.sender_task is not None:
         sender.sender_task.cancel()
         await asyncio.wait([sender.sender_task], timeout=2 * _REQUEST_MS / 1000)
-    for batch in [*accumulator._pending_batches, *itertools.chain(*accumulator._batches.values())]:
+    # Its own bookkeeping takes every batch that ends from the pending ones, also those that wait for another try.
+    accumulator._pending_batches.update(itertools.chain(*accumulator._batches.values()))
+    for batch in list(accumulator._pending_batches):
         batch.done_noack()
     await producer.stop()

@@ -6,6 +6,7 @@ begins a new session where it stopped after any failure.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any, Self
@@ -23,6 +24,7 @@ LOOK_BACK_MS = 5_000
 _SILENCE_S = 10.0  # with no record for so long, ask whether the topic and our place in it are still there
 _REQUEST_MS = 8_000
 _START_S = 15.0
+_STOP_S = 5.0
 _BACKOFF_S = 0.2
 _BACKOFF_S_MAX = 2.0
 _POLL_MS = 1_000
@@ -142,7 +144,9 @@ class SnapshotReader:
             await self._read(consumer, ends)
         finally:
             self._connected = False
-            await consumer.stop()
+            with contextlib.suppress(Exception):  # it is given up in any case, and a new one must follow
+                async with asyncio.timeout(_STOP_S):
+                    await consumer.stop()
 
     async def _check_topic(self, consumer: Any) -> None:
         cluster = await consumer._client.fetch_all_metadata()  # asking for one topic by name could make it

@@ -13,7 +13,7 @@ import contextlib
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -52,7 +52,7 @@ class ScriptedUpstream:
 
     def __init__(self, *scripts: Script) -> None:
         self._scripts = scripts
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._links: set[_Link] = set()
         self.requests: list[Seen] = []
         self.connections = 0
         self.aborts = 0
@@ -60,104 +60,152 @@ class ScriptedUpstream:
         self.port = 0
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Link(self), "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
-        for task in list(self._tasks):
+        tasks = [link.task for link in self._links if link.task is not None]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     @property
     def url(self) -> str:
         """Base URL."""
         return f"http://127.0.0.1:{self.port}"
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
+    def opened(self, link: "_Link") -> int:
+        """Note a connection; returns its number."""
+        self._links.add(link)
         self.connections += 1
-        number = self.connections
-        try:
-            while await self._serve(reader, writer, number):
-                pass
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the peer left, or the server is being closed
-        finally:
-            self._tasks.discard(task)
-            writer.close()
+        return self.connections
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> bool:
-        seen = await _read_request(reader, number)
-        if seen is None:
-            return False
+    def closed(self, link: "_Link") -> None:
+        """Forget a connection."""
+        self._links.discard(link)
+
+    def script_for(self, seen: Seen) -> Script:
+        """Note a request; returns what is to happen."""
         script = self._scripts[min(len(self.requests), len(self._scripts) - 1)]
         self.requests.append(seen)
-        left = asyncio.ensure_future(reader.read(1))  # a client that waits for its answer sends nothing
+        return script
+
+
+class _PeerLeft(Exception):
+    """The peer ended the connection while a script was running."""
+
+
+class _Link(asyncio.Protocol):
+    """One accepted connection. Not a stream reader: it must notice the peer's leaving without eating its next bytes."""
+
+    def __init__(self, owner: ScriptedUpstream) -> None:
+        self._owner = owner
+        self._buffer = bytearray()
+        self._arrived = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._number = 0
+        self.task: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]  # uvloop's is not a subclass
+        self._number = self._owner.opened(self)
+        self.task = asyncio.get_running_loop().create_task(self._run())
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        self._arrived.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        for event in (self._lost, self._arrived, self._writable):
+            event.set()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    async def _run(self) -> None:
         try:
-            for step in script:
-                if not await self._step(step, writer, left):
-                    return False
-        except ConnectionError:
-            self.aborts += 1
-            return False
+            while await self._serve_one():
+                pass
+        except _PeerLeft:
+            self._owner.aborts += 1
         finally:
-            left.cancel()
-            await asyncio.gather(left, return_exceptions=True)
+            self._transport.close()
+            self._owner.closed(self)
+
+    async def _serve_one(self) -> bool:
+        """Serve a request; False ends the connection."""
+        while (seen := self._take_request()) is None:
+            if self._lost.is_set():
+                return False
+            self._arrived.clear()
+            await self._arrived.wait()
+        for step in self._owner.script_for(seen):
+            if isinstance(step, Cut):
+                return False
+            if isinstance(step, Reset):
+                self._reset()
+                return False
+            await self._do(step)
         return True
 
-    async def _step(self, step: Step, writer: asyncio.StreamWriter, left: "asyncio.Future[bytes]") -> bool:
-        """Do one step; False ends the connection."""
+    async def _do(self, step: Step) -> None:
         if isinstance(step, bytes):
-            return await self._write(step, writer, left)
-        if isinstance(step, Trickle):
-            pieces = [step.data[i : i + step.size] for i in range(0, len(step.data), step.size)]
-            for piece in pieces:
-                if not await self._write(piece, writer, left):
-                    return False
-                await asyncio.sleep(0)
-            return True
-        if isinstance(step, Stall):
-            return not await self._left(left, asyncio.sleep(step.seconds if step.seconds is not None else 3600.0))
-        if isinstance(step, Gate):
-            return not await self._left(left, step.event.wait())
-        if isinstance(step, Cut):
-            await writer.drain()
-        if isinstance(step, Reset):
-            raw = writer.get_extra_info("socket")
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            writer.transport.abort()
-        return False
+            await self._write(step)
+        elif isinstance(step, Trickle):
+            for start in range(0, len(step.data), step.size):
+                await self._write(step.data[start : start + step.size])
+        elif isinstance(step, Gate):
+            await self._unless_lost(step.event.wait())
+        elif isinstance(step, Stall):
+            await self._unless_lost(asyncio.sleep(3600.0 if step.seconds is None else step.seconds))
 
-    async def _write(self, data: bytes, writer: asyncio.StreamWriter, left: "asyncio.Future[bytes]") -> bool:
-        writer.write(data)
-        self.written_bytes += len(data)
-        return not await self._left(left, writer.drain())
+    async def _write(self, data: bytes) -> None:
+        if self._lost.is_set():
+            raise _PeerLeft
+        self._transport.write(data)
+        self._owner.written_bytes += len(data)
+        await asyncio.sleep(0)  # on uvloop the end of a turn is when it is written
+        await self._writable.wait()
+        if self._lost.is_set():
+            raise _PeerLeft
 
-    async def _left(self, left: "asyncio.Future[bytes]", until: Any) -> bool:
-        """Wait for `until`; return True, and count, if the peer left before."""
-        waiting = asyncio.ensure_future(until)
-        await asyncio.wait({left, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        gone = left.done() and not waiting.done()
-        waiting.cancel()
-        await asyncio.gather(waiting, return_exceptions=True)
-        self.aborts += gone
-        return gone
+    async def _unless_lost(self, until: Coroutine[Any, Any, Any]) -> None:
+        tasks = [asyncio.ensure_future(until), asyncio.ensure_future(self._lost.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+        if self._lost.is_set():
+            raise _PeerLeft
 
+    def _reset(self) -> None:
+        raw = self._transport.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._transport.abort()
 
-async def _read_request(reader: asyncio.StreamReader, number: int) -> Seen | None:
-    try:
-        head = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.IncompleteReadError:
-        return None
-    first, *lines = head[:-4].split(b"\r\n")
-    method, path, _ = first.split(b" ")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
-    body = await reader.readexactly(int(headers.get(b"content-length", b"0")))
-    return Seen(method, path, headers, body, number)
+    def _take_request(self) -> Seen | None:
+        end = self._buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return None
+        first, *lines = bytes(self._buffer[:end]).split(b"\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
+        size = end + 4 + int(headers.get(b"content-length", b"0"))
+        if len(self._buffer) < size:
+            return None
+        body = bytes(self._buffer[end + 4 : size])
+        del self._buffer[:size]
+        method, path, _ = first.split(b" ")
+        return Seen(method, path, headers, body, self._number)
 
 
 # The routing side.
@@ -324,6 +372,7 @@ async def post(
             chunks.append(part)
     except UpstreamReset:
         whole = False
-    response.release()
-    client.close()
+    finally:
+        response.release()
+        client.close()
     return Got(response.status, dict(response.headers), b"".join(chunks), whole)

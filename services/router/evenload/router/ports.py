@@ -53,7 +53,7 @@ class Lease(Protocol):
         """Release the booking. The data plane calls it exactly once; an implementation ignores later calls."""
 
 
-class NoInstance(Exception):  # noqa: N818 - named for what happened
+class NoInstance(Exception):
     """There is nobody to send the request to.
 
     Attributes:

@@ -48,7 +48,7 @@ class _Head(msgspec.Struct, gc=False):
 _decode_head = msgspec.json.Decoder(_Head).decode
 
 
-class _Unservable(Exception):  # noqa: N818 - named for what happened
+class _Unservable(Exception):
     """The request is refused before an instance is chosen."""
 
     def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
@@ -57,7 +57,7 @@ class _Unservable(Exception):  # noqa: N818 - named for what happened
         self.body = error_body(message, error_type=INVALID_REQUEST, code=code, param=param)
 
 
-class _ClientLeft(Exception):  # noqa: N818 - named for what happened
+class _ClientLeft(Exception):
     """The client left before its request was complete."""
 
 

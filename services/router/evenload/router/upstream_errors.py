@@ -13,14 +13,14 @@ class UpstreamError(Exception):
         self.cause = cause
 
 
-class ConnectFailed(UpstreamError):  # noqa: N818 - named for what happened
+class ConnectFailed(UpstreamError):
     """No connection could be made: no live server has got anything of this request.
 
     `cause` is one of refused, connect_timeout, dns, tls, unreachable.
     """
 
 
-class UpstreamReset(UpstreamError):  # noqa: N818 - named for what happened
+class UpstreamReset(UpstreamError):
     """The connection was lost after the request was written and before the response was complete.
 
     Attributes:
@@ -32,5 +32,5 @@ class UpstreamReset(UpstreamError):  # noqa: N818 - named for what happened
         self.sent_any_response = sent_any_response
 
 
-class BadResponse(UpstreamError):  # noqa: N818 - named for what happened
+class BadResponse(UpstreamError):
     """What arrived is not an HTTP/1.1 response, or is over a limit."""

@@ -69,7 +69,9 @@ class InstanceView(Struct, kw_only=True, gc=False):
         state: folded state, advanced to the moment.
         score: published health score, 0..100.
         in_flight, awaiting, in_flight_tokens, awaiting_tokens: own leases; exact.
-        others_in_flight, others_awaiting, others_awaiting_tokens: other replicas', as of the snapshot.
+        others_in_flight, others_awaiting: other replicas', as of the snapshot, as are
+            others_in_flight_tokens, others_awaiting_tokens.
+        cached_tokens: prompt tokens of this request that the instance probably has in its prefix cache (`prefixes.py`).
         snapshot_ms: log time of the snapshot below it, None when there was none yet.
     """
 
@@ -83,7 +85,9 @@ class InstanceView(Struct, kw_only=True, gc=False):
     awaiting_tokens: int = 0
     others_in_flight: int = 0
     others_awaiting: int = 0
+    others_in_flight_tokens: int = 0
     others_awaiting_tokens: int = 0
+    cached_tokens: int = 0
     snapshot_ms: int | None = None
 
 

@@ -56,6 +56,7 @@ class _Entry:
         "folded_seq",
         "included_seq",
         "loads",
+        "own_share",
         "partition",
         "score",
         "snapshot",
@@ -75,6 +76,7 @@ class _Entry:
         self.folded_seq: int | None = None  # first own batch that the tail's bound pushed into the base
         self.tail: deque[_Own] = deque()
         self.loads: deque[tuple[int, RouterLoad]] = deque(maxlen=64)  # own reports by batch
+        self.own_share = RouterLoad(instance=instance)  # the own report that the snapshot's sums contain
 
     def advance(self, now_ms: int) -> None:
         """Bring the folded state to the tick of `now_ms`."""
@@ -93,6 +95,16 @@ class _Entry:
         """Put one more own event on top."""
         self.state = apply(self.state, own.event, own.at_ms, self.config)
         self.score = score(self.state, self.config)
+
+    def find_own_share(self, known: "_Partition") -> None:
+        """Find the newest own report that the base includes; called when the base or what it includes has changed."""
+        loads = self.loads
+        self.own_share = RouterLoad(instance=self.base.instance)
+        while loads and self.includes(loads[0][0], known):
+            self.own_share = loads[0][1]
+            if len(loads) == 1 or not self.includes(loads[1][0], known):
+                break
+            loads.popleft()
 
     def refold(self) -> None:
         """Compute the folded state anew from base and tail."""
@@ -149,6 +161,7 @@ class FleetView:
             if entry.partition == partition and entry.base.as_of >= offset and seq > entry.included_seq:
                 self._drop_included(entry, known)
                 entry.refold()
+                entry.find_own_share(known)
 
     def take(self, offset: int, batch: SnapshotBatch, mono_ms: float) -> None:
         """Take in the snapshots record at `offset` of its partition."""
@@ -172,6 +185,7 @@ class FleetView:
         entry.base = _with_offset(snapshot.state, batch.as_of)
         self._drop_included(entry, known)
         entry.refold()
+        entry.find_own_share(known)
 
     def _drop_included(self, entry: _Entry, known: _Partition) -> None:
         entry.tail = deque(own for own in entry.tail if not entry.includes(own.seq, known))
@@ -205,21 +219,12 @@ class FleetView:
             and snapshot.replicas
             and now_ms - (entry.snapshot_ms or 0) < entry.config.load_expire_ms
         ):
-            own = self._own_share(entry)
+            own = entry.own_share
             view.others_in_flight = max(0, snapshot.in_flight - own.in_flight)
             view.others_awaiting = max(0, snapshot.awaiting - own.awaiting)
+            view.others_in_flight_tokens = max(0, snapshot.in_flight_tokens - own.in_flight_tokens)
             view.others_awaiting_tokens = max(0, snapshot.awaiting_tokens - own.awaiting_tokens)
         return view
-
-    def _own_share(self, entry: _Entry) -> RouterLoad:
-        """Return the own report that the snapshot's sums contain."""
-        known = self._partitions[entry.partition]
-        found = RouterLoad(instance=entry.base.instance)
-        for seq, report in entry.loads:
-            if not entry.includes(seq, known):
-                break
-            found = report
-        return found
 
     def snapshot(self, instance: str) -> InstanceSnapshot | None:
         """Return the newest snapshot of the instance, if any came yet."""

@@ -18,7 +18,7 @@ import faust
 from faust.types import TP
 
 from evenload.bus.topics import MESSAGE_BYTES_MAX, partition_for, topic_names
-from evenload.schemas import DeadLetter, SnapshotBatch, encode
+from evenload.schemas import DeadLetter, SnapshotBatch, encode, decode_state
 from evenload.scorer.core import Checkpoint, Counts, Options, PartitionScorer
 from evenload.scorer.table import StateTable
 from evenload.scoring import ScoringConfig
@@ -175,6 +175,7 @@ class ScorerApp:
             if not await self.faust.consumer._commit({tp: resume}):
                 raise Fatal(f"partition {tp.partition}: offset {resume} could not be committed")
             await self.faust.consumer.seek(tp, resume)
+        logger.info("DEBUG partition %d: %d instances, committed %s, resume %s, through %s, %s", tp.partition, len(found._kept), committed, resume, found.through, {k:(v.as_of, decode_state(v.data).successes) for k,v in found._kept.items()})
         self.activity.overtaken += found.overtaken
         self.activity.unreadable += found.unreadable
         found.overtaken = found.unreadable = 0
