@@ -67,7 +67,7 @@ def test_jars_that_cannot_be_had_give_an_error_that_says_what_was_tried_and_what
     message = str(caught.value)
     assert jars.ENDPOINT in message
     assert "from its cache and then from the network" in message
-    assert "KAFKA_BOOTSTRAP" in message
+    assert "KAFKA__BOOTSTRAP" in message
 
 
 def test_without_jgo_the_error_names_the_extra_to_install(tmp_path: Path) -> None:

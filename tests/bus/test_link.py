@@ -19,7 +19,9 @@ NOWHERE = "127.0.0.1:1"  # nothing listens on port 1
 
 
 @pytest.mark.kafka
-async def test_a_broker_that_freezes_costs_repeats_but_neither_order_nor_records(tmp_path: Path) -> None:
+async def test_a_broker_that_freezes_costs_repeats_but_neither_order_nor_records(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     topic = topic_names("t").telemetry
     with Broker(tmp_path / "kafka") as broker:
         await ensure_topics(broker.bootstrap, specs("t"))
@@ -45,6 +47,7 @@ async def test_a_broker_that_freezes_costs_repeats_but_neither_order_nor_records
             for number in range(12, 20):
                 await send(number)
         await link.close()
+        assert not [entry.getMessage() for entry in caplog.records if entry.name == "asyncio"]
         values: dict[int, list[int]] = {0: [], 1: [], 2: [], 3: []}
         async for record in read_log(broker.bootstrap, topic):
             values[record.partition].append(int(record.value or b""))

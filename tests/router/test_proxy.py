@@ -519,7 +519,7 @@ async def test_many_requests_with_every_kind_of_end_leak_no_lease() -> None:
         GOOD,
         [error(500, "boom")],
         [SSE_HEAD, chunk(role() + content("x")), Stall(0.01), Cut()],
-        [Gate(gate)],
+        [Gate(gate), Cut()],
         [Reset()],
         sse(error_frame(503, BUSY), DONE),
     ]

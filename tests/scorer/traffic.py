@@ -30,7 +30,9 @@ def event(rng: random.Random, instance: str) -> Event:
     if roll < 0.8:
         return RouterLoad(instance=instance, in_flight=rng.randrange(20), awaiting=rng.randrange(5))
     if roll < 0.9:
-        return EngineGauges(instance=instance, running=rng.randrange(30), waiting=rng.randrange(9), kv_usage=rng.random())
+        return EngineGauges(
+            instance=instance, running=rng.randrange(30), waiting=rng.randrange(9), kv_usage=rng.random()
+        )
     if roll < 0.97:
         return Overdue(instance=instance, age_ms=rng.uniform(250, 4000))
     return Membership(instance=instance, change=rng.choice(["joined", "ready", "not_ready"]), cause="refused")
@@ -55,9 +57,7 @@ def batches(
         yield partition, Batch(v=1, producer="test", incarnation=incarnation, seq=seq, events=events, age_ms=3.0)
 
 
-def pure_fold(
-    log: list[tuple[int, int, bytes]], config_of: Callable[[str], ScoringConfig]
-) -> dict[str, InstanceState]:
+def pure_fold(log: list[tuple[int, int, bytes]], config_of: Callable[[str], ScoringConfig]) -> dict[str, InstanceState]:
     """Fold (offset, timestamp, data) of one partition from the start; records that cannot be read are left out."""
     states: dict[str, InstanceState] = {}
     for offset, timestamp_ms, data in log:

@@ -52,7 +52,7 @@ class WorkerProcess:
             self._process.wait()
             self._process = None
 
-    def end(self, timeout_s: float = 15.0) -> int:
+    def end(self, timeout_s: float = 25.0) -> int:
         """Wait for it to end, and return its exit code."""
         assert self._process is not None
         code = self._process.wait(timeout_s)

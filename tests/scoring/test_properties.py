@@ -60,7 +60,7 @@ def test_every_score_and_term_is_finite_and_in_its_range(records: list[Record], 
             assert decode_state(encode(state)) == state, "within the bounds of the wire"
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(pair=worsened(), config=any_config)
 def test_more_errors_latency_waiting_or_kv_never_raise_a_score(
     pair: tuple[list[Record], list[Record]], config: ScoringConfig
@@ -97,13 +97,11 @@ def test_no_score_rises_faster_than_the_damping_allows(records: list[Record], co
                 births += 1
                 lives[name, births] = []
             life = lives[max(key for key in lives if key[0] == name)]
-            for moment in (at(state, state.log_ms, config), at(state, state.log_ms + 700, config)):
-                life.append((moment.tick, score(moment, config)))
-    for points in lives.values():
-        for index, (tick, low) in enumerate(points):
-            for later_tick, high in points[index + 1 :]:
-                if later_tick >= tick:
-                    assert high <= low + config.damping_per_s / 10 * (later_tick - tick) + ROUNDING
+            life.append((state.tick, score(state, config)))
+            ahead = at(state, state.log_ms + 700, config)  # what it would be, did nothing happen
+            for tick, low in life:
+                for now in (state, ahead):
+                    assert score(now, config) <= low + config.damping_per_s / 10 * (now.tick - tick) + ROUNDING
 
 
 @given(records=logs(), config=any_config)
@@ -151,7 +149,7 @@ def test_advancing_in_one_step_or_in_many_gives_identical_bits(
         assert encode(stepwise) == encode(at(state, now_ms, config))
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(history=histories(), jump_ms=st.sampled_from([100, 900, 1000, 1700, 9999, 25_000, 64_000, 140_000]))
 def test_the_short_cut_over_quiet_time_equals_ticking_through_it(
     history: tuple[InstanceState, ScoringConfig], jump_ms: int

@@ -78,7 +78,7 @@ class Engine:
         self.preset = preset
         self._queue_max = queue_max
         self._queued_tokens_max = queued_tokens_max
-        self._held_tokens = 0
+        self._held_tokens = self._final_tokens = 0
         self._prefixes = prefixes or NoPrefixes()
         self._slowdown = 1.0
         self._now_ms = 0.0
@@ -126,10 +126,10 @@ class Engine:
                 f"{self.preset.kv_tokens}"
             )
         self._catch_up(now_ms)
-        if self._full(request):
+        if self.would_refuse(request.prompt_tokens):
             self._rejections += 1
             return False
-        self._held_tokens += request.prompt_tokens
+        self._hold(request, 1)
         sequence = Sequence(request, now_ms, target=request.prompt_tokens)
         self._all[request.id] = sequence
         self._waiting.append(sequence)
@@ -150,7 +150,7 @@ class Engine:
         sequence = self._all.pop(request_id, None)
         if sequence is None:
             return False
-        self._held_tokens -= sequence.request.prompt_tokens
+        self._hold(sequence.request, -1)
         if request_id in self._running:
             self._release(sequence)
         else:
@@ -210,6 +210,22 @@ class Engine:
         """Prompt tokens of all requests that wait or run."""
         return self._held_tokens
 
+    @property
+    def final_tokens(self) -> int:
+        """Tokens that all requests it holds will have in the end: the truth that only an oracle may ask for."""
+        return self._final_tokens
+
+    def would_refuse(self, prompt_tokens: int) -> bool:
+        """Whether its queue is too full for a prompt of this size."""
+        if self._run is None:
+            return False
+        if self._queue_max is not None and len(self._waiting) >= self._queue_max:
+            return True
+        if self._queued_tokens_max is None or not self._waiting:
+            return False
+        waiting = sum(sequence.target for sequence in self._waiting)
+        return waiting + prompt_tokens > self._queued_tokens_max
+
     def gauges(self) -> Gauges:
         """The figures an engine publishes, as of the last call."""
         total = self.preset.kv_blocks
@@ -228,15 +244,9 @@ class Engine:
             busy_ms=self._busy_ms,
         )
 
-    def _full(self, request: SimRequest) -> bool:
-        if self._run is None:
-            return False
-        if self._queue_max is not None and len(self._waiting) >= self._queue_max:
-            return True
-        if self._queued_tokens_max is None or not self._waiting:
-            return False
-        waiting = sum(sequence.target for sequence in self._waiting)
-        return waiting + request.prompt_tokens > self._queued_tokens_max
+    def _hold(self, request: SimRequest, sign: int) -> None:
+        self._held_tokens += sign * request.prompt_tokens
+        self._final_tokens += sign * (request.prompt_tokens + request.output_tokens)
 
     # -- time ------------------------------------------------------------------------------------------------------
 
@@ -327,7 +337,7 @@ class Engine:
         self._release(sequence)
         sequence.gone = True
         del self._all[sequence.request.id]
-        self._held_tokens -= sequence.request.prompt_tokens
+        self._hold(sequence.request, -1)
         self._emissions.append(Emission(at_ms, EmissionKind.FINISHED, sequence.request.id))
 
     def _release(self, sequence: Sequence) -> None:

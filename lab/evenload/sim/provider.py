@@ -66,11 +66,8 @@ class Provider:
         if not self._admit(now_ms):
             return False
         noise = self._rng.gauss(0.0, 1.0) if request.noise is None else request.noise
-        ttft_ms = self.healthy_ttft_ms(noise)
-        if self._slowdown != 1.0:
-            draw = self._rng.random() if request.draw is None else request.draw
-            if draw < self._slow_share:
-                ttft_ms *= self._slowdown
+        draw = self._rng.random() if request.draw is None and self._slow_share < 1.0 else request.draw or 0.0
+        ttft_ms = self.ttft_of(noise, draw)
         self._tokens[request.id] = (0, request.output_tokens)
         self._push(now_ms + ttft_ms, request.id, 1)
         return True
@@ -79,6 +76,10 @@ class Provider:
         """Forget a request; its pending events are dropped when they come up."""
         del now_ms
         return self._tokens.pop(request_id, None) is not None
+
+    def ttft_of(self, noise: float, draw: float) -> float:
+        """TTFT as things are for a standard normal `noise` and a uniform `draw`."""
+        return self.healthy_ttft_ms(noise) * (self._slowdown if draw < self._slow_share else 1.0)
 
     def healthy_ttft_ms(self, noise: float) -> float:
         """TTFT without any fault for a standard normal `noise`."""

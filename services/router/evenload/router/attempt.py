@@ -154,8 +154,13 @@ class Attempt:
 
     def _finish(self) -> None:
         self._watch.unlimit()
-        if self._response is not None:
-            self._response.release()
+        try:
+            if self._response is not None:
+                self._response.release()
+        finally:
+            self._release_lease()
+
+    def _release_lease(self) -> None:
         end = self._end
         self._lease.finish(
             end.kind,
@@ -204,6 +209,8 @@ class Attempt:
             chunk = await response.read_chunk()
             if not chunk:
                 return await self._complete(response, b"".join(held))
+            if not held and response.is_read:
+                return await self._complete(response, chunk)
             self._watch.limit(self._limits.idle_s, "idle")
             held.append(chunk)
             size += len(chunk)

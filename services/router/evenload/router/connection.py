@@ -98,6 +98,11 @@ class Connection(asyncio.Protocol):
         """Whether the transport can still be written to."""
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the message is complete and nothing of it waits to be read."""
+        return self.complete and not self._chunks
+
     def send(self, head: bytes, body: bytes) -> None:
         """Start an exchange: forget the last response and write a request."""
         self._reset()

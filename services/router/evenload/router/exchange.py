@@ -12,7 +12,7 @@ from .client import Client
 from .errors import API_ERROR, INVALID_REQUEST, error_body, error_headers
 from .limits import Limits
 from .ports import Ask, Dispatcher, Lease, NoInstance
-from .watch import Receive, Watch
+from .watch import Receive, Watch, Watches
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -39,18 +39,18 @@ class Exchange:
         rng: for jitter.
     """
 
-    __slots__ = ("_clock", "_dispatcher", "_limits", "_rng")
+    __slots__ = ("_clock", "_dispatcher", "_limits", "_rng", "_watches")
 
     def __init__(self, dispatcher: Dispatcher, limits: Limits, clock: Callable[[], float], rng: random.Random) -> None:
         self._dispatcher = dispatcher
         self._limits = limits
         self._clock = clock
         self._rng = rng
+        self._watches = Watches()
 
     async def serve(self, plan: Plan, client: Client, receive: Receive) -> None:
         """Answer the client, or notice that it has gone."""
-        watch = Watch()
-        watch.listen(receive)
+        watch = self._watches.open(receive)
         try:
             failure = await self._attempts(plan, client, watch)
             if isinstance(failure, NoInstance):

@@ -25,6 +25,7 @@ RESPONSE_ALLOWED = frozenset(
     }
 )
 REQUEST_ID_BYTES_MAX = 128
+_NONE: frozenset[bytes] = frozenset()
 
 
 def request_headers(headers: Iterable[tuple[bytes, bytes]], request_id: bytes) -> Headers:
@@ -72,8 +73,5 @@ def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
 
 
 def _named_by_connection(headers: Headers) -> frozenset[bytes]:
-    names: set[bytes] = set()
-    for name, value in headers:
-        if name == b"connection":
-            names.update(token.strip().lower() for token in value.split(b","))
-    return frozenset(names)
+    values = [value for name, value in headers if name == b"connection"]
+    return frozenset(token.strip().lower() for value in values for token in value.split(b",")) if values else _NONE

@@ -44,6 +44,11 @@ class Response:
         """Return the first value of a header by its lower-case name."""
         return next((value for key, value in self.headers if key == name), None)
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the body has been read to its end."""
+        return self._connection is None or self._connection.is_read
+
     async def read_chunk(self) -> bytes:
         """Return the next bytes of the body as they came, b"" at its end.
 

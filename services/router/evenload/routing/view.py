@@ -59,6 +59,7 @@ class _Entry:
         "own_share",
         "partition",
         "score",
+        "scored",
         "snapshot",
         "snapshot_ms",
         "state",
@@ -69,7 +70,8 @@ class _Entry:
         self.partition = partition
         self.config = config
         self.base = self.state = fresh(instance, log_ms, config)
-        self.score = score(self.state, config)
+        self.score = 0.0
+        self.scored: InstanceState | None = None  # the state that `score` is of
         self.snapshot: InstanceSnapshot | None = None
         self.snapshot_ms: int | None = None
         self.included_seq = -1  # own batches up to here are in the base
@@ -79,10 +81,12 @@ class _Entry:
         self.own_share = RouterLoad(instance=instance)  # the own report that the snapshot's sums contain
 
     def advance(self, now_ms: int) -> None:
-        """Bring the folded state to the tick of `now_ms`."""
+        """Bring the folded state to the tick of `now_ms`, and its score with it."""
         if self.state.tick < tick_of(now_ms):
             self.state = at(self.state, now_ms, self.config)
+        if self.scored is not self.state:  # many events come between two reads: scored once, when it is asked for
             self.score = score(self.state, self.config)
+            self.scored = self.state
 
     def includes(self, seq: int, known: "_Partition") -> bool:
         """Tell whether the base includes own batch `seq`."""
@@ -94,7 +98,6 @@ class _Entry:
     def add(self, own: _Own) -> None:
         """Put one more own event on top."""
         self.state = apply(self.state, own.event, own.at_ms, self.config)
-        self.score = score(self.state, self.config)
 
     def find_own_share(self, known: "_Partition") -> None:
         """Find the newest own report that the base includes; called when the base or what it includes has changed."""
@@ -112,7 +115,6 @@ class _Entry:
         for own in self.tail:
             state = apply(state, own.event, own.at_ms, self.config)
         self.state = state
-        self.score = score(state, self.config)
 
 
 class FleetView:

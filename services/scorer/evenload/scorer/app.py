@@ -18,19 +18,20 @@ import faust
 from faust.types import TP
 
 from evenload.bus.topics import MESSAGE_BYTES_MAX, partition_for, topic_names
-from evenload.schemas import DeadLetter, SnapshotBatch, encode, decode_state
+from evenload.schemas import DeadLetter, SnapshotBatch, encode
 from evenload.scorer.core import Checkpoint, Counts, Options, PartitionScorer
 from evenload.scorer.table import StateTable
 from evenload.scoring import ScoringConfig
 from evenload.settings import Settings
 
 DEAD_LETTERS_MAX = 1_000  # not acknowledged yet, per partition; beyond, the agent waits
+RESEEKS_MAX = 3  # then what is missing is gone, for instance because retention removed it
 YIELD_MS = 20.0  # the agent lets the timers run at least this often while it works off a backlog
 
 logger = logging.getLogger(__name__)
 
 
-class Fatal(Exception):  # noqa: N818 (reads as what happened)
+class Fatal(Exception):
     """The worker cannot go on and must be started anew."""
 
 
@@ -40,12 +41,14 @@ class Activity:
 
     Attributes:
         rewound: records read again because the changelog lacked them.
+        reseeks: times that Faust had lost its place in a partition.
         published_ms: when each partition's last snapshots were acknowledged, monotonic.
     """
 
     rebalances: int = 0
     recoveries: int = 0
     rewound: int = 0
+    reseeks: int = 0
     overtaken: int = 0
     unreadable: int = 0
     apply_s: float = 0.0
@@ -65,11 +68,20 @@ class Assigned:
     Attributes:
         pending: events applied and not acknowledged, in order.
         dead_letters: records that could not be applied and are not among the dead letters yet.
+        reseeks: how often Faust had to be told the place since it last brought the record that follows.
     """
 
     scorer: PartitionScorer
     pending: list[Any] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
+    reseeks: int = 0
+
+    def in_order(self, offset: int) -> bool:
+        """Tell whether to take a record; one that comes too early is taken only when those before it cannot be had."""
+        if offset > self.scorer.position + 1 and self.reseeks < RESEEKS_MAX:
+            return False
+        self.reseeks = 0
+        return True
 
 
 class ScorerApp:
@@ -162,20 +174,7 @@ class ScorerApp:
 
     async def _take_over(self, tp: TP, committed: int | None) -> PartitionScorer:
         found = self.table.recovered[tp.partition]
-        resume = found.resume(committed)
-        if committed is not None and resume is not None and resume < committed:
-            logger.warning(
-                "partition %d: reads again from offset %d instead of %d, the changelog lacks what follows",
-                tp.partition,
-                resume,
-                committed,
-            )
-            self.activity.rewound += committed - resume
-            # Private: nothing public moves a committed offset backwards. Faust seeks to it unless it is 0.
-            if not await self.faust.consumer._commit({tp: resume}):
-                raise Fatal(f"partition {tp.partition}: offset {resume} could not be committed")
-            await self.faust.consumer.seek(tp, resume)
-        logger.info("DEBUG partition %d: %d instances, committed %s, resume %s, through %s, %s", tp.partition, len(found._kept), committed, resume, found.through, {k:(v.as_of, decode_state(v.data).successes) for k,v in found._kept.items()})
+        resume = await self._resume(tp, committed, found.resume(committed))
         self.activity.overtaken += found.overtaken
         self.activity.unreadable += found.unreadable
         found.overtaken = found.unreadable = 0
@@ -184,12 +183,43 @@ class ScorerApp:
             self._options,
             self._config_of,
             states=found.states(),
-            position=-1 if resume is None else resume - 1,
+            position=resume - 1,
             caught_up_at=found.through,
             rewrite=frozenset(found.suspects),
             owns=lambda name: partition_for(name.encode(), self._partitions) == tp.partition,
             counts=self.counts,
         )
+
+    async def _resume(self, tp: TP, committed: int | None, wanted: int | None) -> int:
+        """Make Faust go on at the offset that recovery wants, and return it."""
+        consumer = self.faust.consumer
+        resume = wanted
+        if committed is None or resume is None or resume < committed:
+            resume = max(resume or 0, (await consumer.earliest_offsets(tp))[tp])
+        if committed is not None and resume < committed:
+            logger.warning(
+                "partition %d: reads again from offset %d, not %d: the changelog lacks it",
+                tp.partition,
+                resume,
+                committed,
+            )
+            self.activity.rewound += committed - resume
+            # Private: nothing public moves a committed offset backwards, and Faust is about to seek to it.
+            if not await consumer._commit({tp: resume}):
+                raise Fatal(f"partition {tp.partition}: offset {resume} could not be committed")
+        # Faust does not seek where nothing, or 0, is committed, though it may have dropped records while rebalancing.
+        await consumer.seek(tp, resume)
+        return resume
+
+    async def find_place(self, partition: int) -> None:
+        """Make Faust read on where the partition stands: records wait, and it does not bring them."""
+        owned = self.assigned.get(partition)
+        if owned is None:
+            return
+        owned.reseeks += 1
+        self.activity.reseeks += 1
+        logger.warning("partition %d: reads again from offset %d", partition, owned.scorer.position + 1)
+        await self.faust.consumer.seek(self.place(partition), owned.scorer.position + 1)
 
     # ---- telemetry
 
@@ -206,8 +236,8 @@ class ScorerApp:
         async for event in stream.noack().events():
             message = event.message
             owned = self.assigned.get(message.partition)
-            if owned is None:
-                continue  # of before a rebalance; its new owner reads it again
+            if owned is None or not owned.in_order(message.offset):
+                continue  # it is read again: by the new owner after a rebalance, or by us after `find_place`
             start_ms = _mono_ms()
             letter = owned.scorer.on_record(
                 message.offset, round(message.timestamp * 1000), message.value or b"", start_ms

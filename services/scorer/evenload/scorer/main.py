@@ -29,10 +29,12 @@ with warnings.catch_warnings():  # Faust's imports warn of what only its authors
 
 TICK_S = 0.1
 LOOK_S = 2.0  # between two looks of the watchdog
+STANDING_MS = 1_500.0  # after so long behind and without progress, Faust is told where the partition stands
 ASK_S = 5.0  # for Kafka to answer it
 FINISH_S = 5.0  # for a flush under way to end
 LEAVE_S = 5.0  # for the last checkpoint
 STOP_S = 5.0  # for Faust to stop
+EXIT_S = 20.0  # for all of it, and for what the client libraries leave running
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +96,7 @@ class Worker:
         self._state = "starting"
         self._alive_ms = _mono_ms()
         self._leaving = False
+        self._code = 1
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set.
@@ -149,10 +152,12 @@ class Worker:
             await _first(
                 stop.wait(), self._app.failure(), self._crash(), self._tick(), self._watch(), _all(starting, *loops)
             )
-            self._state = "leaving"
+            self._state, self._code = "leaving", 0
+            _exit_later(self._code)
             await self._leave(loops)
         finally:
             self._state = self._state or "ending"
+            _exit_later(self._code)
             await self._stop(starting, loops)
 
     # ---- what runs beside the agent
@@ -199,6 +204,8 @@ class Worker:
             if reason is not None:
                 self._state = reason
                 raise Fatal(reason)
+            for partition in watchdog.standing(_mono_ms(), STANDING_MS):
+                await self._app.find_place(partition)
             await asyncio.sleep(LOOK_S)
 
     async def _behind(self) -> dict[int, int] | None:
@@ -272,6 +279,13 @@ async def _all(*tasks: "asyncio.Task[None]") -> None:
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     for task in done:
         task.result()
+
+
+def _exit_later(code: int) -> None:
+    """End the process after a while, whatever still runs then."""
+    timer = threading.Timer(EXIT_S, os._exit, (code,))
+    timer.daemon = True
+    timer.start()
 
 
 def _mono_ms() -> float:

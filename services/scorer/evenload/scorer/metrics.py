@@ -35,6 +35,7 @@ class ScorerCollector(Collector):
             ("rebalances", "Times that partitions were revoked.", activity.rebalances),
             ("recoveries", "Times that recovery completed.", activity.recoveries),
             ("rewound_records", "Records read again because the changelog lacked them.", activity.rewound),
+            ("reseeks", "Times that Faust had lost its place in a partition.", activity.reseeks),
             ("overtaken_states", "State records older than one read before.", activity.overtaken),
             ("unreadable_states", "State records that could not be decoded.", activity.unreadable),
             ("snapshots", "Snapshots published.", activity.snapshots),

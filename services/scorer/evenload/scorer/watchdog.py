@@ -51,6 +51,10 @@ class Watchdog:
             return f"the worker has waited for {event} for {(now_ms - self._alive_ms) / 1000:.0f} s"
         return self._stuck_partition(now_ms, behind, positions)
 
+    def standing(self, now_ms: float, for_ms: float) -> list[int]:
+        """Return the partitions that were behind and stood still for `for_ms` at the last look."""
+        return [partition for partition, (_, since_ms) in self._positions.items() if now_ms - since_ms >= for_ms]
+
     def _stuck_partition(
         self, now_ms: float, behind: Mapping[int, int] | None, positions: Mapping[int, int]
     ) -> str | None:

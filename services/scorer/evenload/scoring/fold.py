@@ -149,6 +149,7 @@ def _start_generation(s: InstanceState, generation: int, config: ScoringConfig) 
 def _restart(s: InstanceState, config: ScoringConfig) -> None:
     """Forget what was learnt of the process that is gone; its replicas' loads and all counters stay."""
     s.restarts += 1
+    s.draining = False
     s.damped = min(s.damped, config.warmup_score)
     s.ewma_ttft_ms = s.live_ttft_ms = None
     s.ok, s.err, s.ok_sum, s.err_sum = [0] * len(s.ok), [0] * len(s.err), 0, 0
@@ -217,7 +218,7 @@ def _membership(s: InstanceState, event: Membership, config: ScoringConfig, _: i
     if event.change == "ready":
         if not s.ready and s.cause == "refused":
             _restart(s, config)
-        s.ready, s.draining, s.cause = True, False, ""
+        s.ready, s.cause = True, ""
     elif event.change == "not_ready":
         # Refused once is refused until ready: a later, softer reason must not hide that the process was gone.
         s.cause = s.cause if not s.ready and s.cause == "refused" else event.cause
