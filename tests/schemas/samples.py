@@ -77,6 +77,8 @@ EVENTS = (
             duration_ms=33.25,
             prompt_tokens=70,
             output_tokens=3,
+            request_id="req-1",
+            attempt=1,
         ),
         {
             "type": "outcome",
@@ -88,6 +90,8 @@ EVENTS = (
             "duration_ms": 33.25,
             "prompt_tokens": 70,
             "output_tokens": 3,
+            "request_id": "req-1",
+            "attempt": 1,
             "instance": "b",
             "gen": 1,
             "at": 9,

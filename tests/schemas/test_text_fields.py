@@ -18,6 +18,7 @@ ALLOWED = {
     "Overdue.instance": (255, "configured id of an instance"),
     "Outcome.instance": (255, "configured id of an instance"),
     "Outcome.cause": (64, "reason code"),
+    "Outcome.request_id": (128, "id of a request, made here or by the client"),
     "RouterLoad.instance": (255, "configured id of an instance"),
     "EngineGauges.instance": (255, "configured id of an instance"),
     "Membership.instance": (255, "configured id of an instance"),

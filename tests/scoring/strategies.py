@@ -247,3 +247,22 @@ def _worse(draw: st.DrawFn, event: Event) -> list[Event]:
 
 def _with(event: Event, **fields: Any) -> Any:
     return type(event)(**{name: getattr(event, name) for name in event.__struct_fields__} | fields)
+
+
+@st.composite
+def slower(draw: st.DrawFn) -> tuple[list[tuple[int, Event]], list[tuple[int, Event]]]:
+    """A history of latencies that are close to each other, and the same with one of them larger."""
+    log_ms = T0_MS
+    history: list[tuple[int, Event]] = []
+    for _ in range(draw(st.integers(2, 7))):
+        log_ms += draw(st.sampled_from([0, 1, 20, 300, 5000, 59_000]))
+        value_ms = draw(st.floats(0, 2500))
+        if draw(st.booleans()):
+            history.append((log_ms, FirstToken(instance="a", ttft_ms=value_ms)))
+        else:
+            history.append((log_ms, Overdue(instance="a", age_ms=value_ms)))
+    index = draw(st.integers(0, len(history) - 1))
+    log_ms, event = history[index]
+    field = "ttft_ms" if isinstance(event, FirstToken) else "age_ms"
+    larger = _with(event, **{field: getattr(event, field) + draw(st.floats(0, 500))})
+    return history, [*history[:index], (log_ms, larger), *history[index + 1 :]]

@@ -1,13 +1,14 @@
 """What holds for any log, any config and both ways of reading evidence."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from evenload.schemas import InstanceState, decode_batch, decode_state, encode
+from evenload.schemas import Event, InstanceState, decode_batch, decode_state, encode
 from evenload.scoring import ScoringConfig, apply, at, fold, fresh, score, snapshot
 from tests.scoring.reference import advance_naively
 from tests.scoring.steps import NEVER_DAMPED, T0_MS, Record, always, batch, fold_all, outcome
@@ -19,6 +20,7 @@ from tests.scoring.strategies import (
     logs,
     moments,
     replaced,
+    slower,
     worsened,
 )
 
@@ -69,6 +71,20 @@ def test_more_errors_latency_waiting_or_kv_never_raise_a_score(
     for one, other in zip(better, worse, strict=True):
         for name, value in one.items():
             assert other[name] <= value + ROUNDING
+
+
+@settings(max_examples=300)
+@given(pair=slower(), evidence=st.sampled_from(["published", "censored"]), tau_ms=st.sampled_from([300.0, 20_000.0]))
+def test_a_slower_first_token_or_an_older_waiting_request_never_raises_a_score(
+    pair: tuple[list[tuple[int, Event]], list[tuple[int, Event]]], evidence: Any, tau_ms: float
+) -> None:
+    config = ScoringConfig(evidence=evidence, rise_ms=tau_ms, warmup_score=100.0, damping_per_s=1000.0)
+    better = worse = fresh("a", T0_MS, config)
+    for (log_ms, event), (_, slow_event) in zip(*pair, strict=True):
+        better, worse = apply(better, event, log_ms, config), apply(worse, slow_event, log_ms, config)
+        for later_ms in (0, 9000, 59_950, 60_050):
+            now_ms = log_ms + later_ms
+            assert score(at(worse, now_ms, config), config) <= score(at(better, now_ms, config), config) + ROUNDING
 
 
 @given(records=logs(), config=any_config, data=st.data())
@@ -149,14 +165,21 @@ def test_advancing_in_one_step_or_in_many_gives_identical_bits(
         assert encode(stepwise) == encode(at(state, now_ms, config))
 
 
-@settings(max_examples=100)
-@given(history=histories(), jump_ms=st.sampled_from([100, 900, 1000, 1700, 9999, 25_000, 64_000, 140_000]))
+@settings(max_examples=150)
+@given(
+    history=histories(),
+    damping_per_s=st.sampled_from([1.0, 3.0, 15.0, 1000.0]),
+    jumps=st.lists(st.integers(1, 130) | st.integers(1, 1300), min_size=1, max_size=6),
+)
 def test_the_short_cut_over_quiet_time_equals_ticking_through_it(
-    history: tuple[InstanceState, ScoringConfig], jump_ms: int
+    history: tuple[InstanceState, ScoringConfig], damping_per_s: float, jumps: list[int]
 ) -> None:
-    state, config = history
-    now_ms = state.tick * 100 + jump_ms
-    assert encode(at(state, now_ms, config)) == encode(advance_naively(state, now_ms, config))
+    state, config = history[0], structs.replace(history[1], damping_per_s=damping_per_s)
+    naive, tick = state, state.tick
+    for jump in jumps:
+        tick += jump
+        naive = advance_naively(naive, 100 * tick, config)
+        assert encode(at(state, 100 * tick + 99, config)) == encode(naive)
 
 
 @settings(max_examples=8)

@@ -65,9 +65,7 @@ class Instance:
         if spec.machine is None:
             return Provider(spec.provider, self._rng, by_token=False)
         cache = PrefixCache(spec.machine.kv_tokens, HASH_TOKENS) if spec.prefix_cache else None
-        return Engine(
-            spec.machine, queue_max=spec.queue_max, queued_tokens_max=spec.queued_tokens_max, prefixes=cache
-        )
+        return Engine(spec.machine, queue_max=spec.queue_max, queued_tokens_max=spec.queued_tokens_max, prefixes=cache)
 
     # -- what routers do
 

@@ -28,13 +28,18 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """Counts of findings, the first difference, and gaps in the log itself."""
+    """Counts of findings, the first difference, and gaps in the log itself.
+
+    Attributes:
+        undecodable: records that could not be read, by topic.
+    """
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     unverifiable: Counter[str] = field(default_factory=Counter)
     first_difference: Finding | None = None
     gaps: list[str] = field(default_factory=list)
     telemetry_events: int = 0
+    undecodable: dict[str, int] = field(default_factory=dict)
 
     def add(self, finding: Finding) -> None:
         """Take one finding in."""

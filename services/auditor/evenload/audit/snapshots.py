@@ -18,14 +18,26 @@ Published = list[tuple[int, SnapshotBatch]]  # offset, record
 class PartitionAudit:
     """Replays one partition.
 
+    Args:
+        in_scope: tells by log time whether a snapshot is to be checked.
+        instance: check only this one's snapshots.
+
     Attributes:
         gaps: what is missing from its log.
         events: telemetry events replayed.
     """
 
-    def __init__(self, partition: int, config_of: ConfigOf) -> None:
+    def __init__(
+        self,
+        partition: int,
+        config_of: ConfigOf,
+        in_scope: Callable[[int], bool] = lambda _: True,
+        instance: str | None = None,
+    ) -> None:
         self._partition = partition
         self._config_of = config_of
+        self._in_scope = in_scope
+        self._instance = instance
         self._states: dict[str, InstanceState] = {}
         self._whole = True
         self.gaps: list[str] = []
@@ -33,7 +45,11 @@ class PartitionAudit:
 
     def findings(self, telemetry: Telemetry, published: Published) -> Iterator[Finding]:
         """Yield one finding per snapshot, in the order in which they were taken."""
-        waiting = sorted(published, key=lambda item: (item[1].as_of, item[1].now_ms, item[0]), reverse=True)
+        waiting = sorted(
+            (item for item in published if self._in_scope(item[1].now_ms)),
+            key=lambda item: (item[1].as_of, item[1].now_ms, item[0]),
+            reverse=True,
+        )
         expected = 0
         for offset, timestamp_ms, value in telemetry:
             while waiting and waiting[-1][1].as_of < offset:
@@ -63,6 +79,8 @@ class PartitionAudit:
     def _check(self, offset: int, record: SnapshotBatch, *, last: int) -> Iterator[Finding]:
         for recorded in record.snapshots:
             name = recorded.state.instance
+            if self._instance not in (None, name):
+                continue
             where = (
                 f"snapshots partition {self._partition} offset {offset}, {name} as of telemetry offset {record.as_of}"
             )

@@ -1,26 +1,26 @@
-"""Progress of long reads on a terminal; silent elsewhere."""
+"""Progress of long work on a terminal; silent elsewhere."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-EVERY = 500  # records between two updates
+EVERY = 200  # steps between two updates
 
 
 @contextmanager
-def record_progress() -> Iterator[Callable[[str, int], None]]:
-    """Yield a function that takes what is being read and the records so far."""
+def step_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a function that takes what is being done, how much of it so far, and of how much."""
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), TextColumn("{task.completed:,.0f} records"), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         tasks: dict[str, TaskID] = {}
 
-        def progress(what: str, count: int) -> None:
+        def progress(what: str, count: int, total: int) -> None:
             if what not in tasks:
-                tasks[what] = bar.add_task(f"reading {what}", total=None)
-            if count % EVERY == 0:
-                bar.update(tasks[what], completed=count)
+                tasks[what] = bar.add_task(what, total=total)
+            if count % EVERY == 0 or count == total:
+                bar.update(tasks[what], completed=count, total=total)
 
         yield progress

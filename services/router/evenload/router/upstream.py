@@ -1,9 +1,9 @@
 """The client side of the data plane: one `Upstream` per instance, with a keep-alive pool of its own.
 
 A pool per instance means that a dead or slow instance blocks nobody else. The pool is LIFO, so that few connections
-stay warm and the rest expire. Timeouts for the first byte and between bytes are the caller's: `watch.Watch` keeps one
-lazy timer per request and moves its deadline by storing a float; a timeout context round each read would make and cancel a
-timer per chunk. Only connecting has a timeout here, because only here is it known that nothing was sent.
+stay warm and the rest expire. Timeouts for the first byte and between bytes are the caller's: `watch.py` moves a
+deadline by storing a float, where a timeout context round each read would make and cancel a timer per chunk. Only
+connecting has a timeout here, because only here is it known that nothing was sent.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """What may interrupt a request while it waits: its client leaves, or a deadline passes.
 
-Both cancel the request's own task, as `asyncio.timeout` does, so every await point is covered and no await needs to know.
+Both cancel the request's own task, as `asyncio.timeout` does, so every await point is covered and none needs to know.
 
 Cheap by sharing: one timer for all requests looks at them every `TICK_S`. Moving a deadline, which happens per chunk,
 stores a float. The task that listens for the client's leaving is made at the first look, so a request that is answered

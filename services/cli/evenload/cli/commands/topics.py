@@ -1,13 +1,19 @@
-"""`evenload topics create | list | check`."""
+"""`evenload topics create | list | check | dead-letters`."""
 
 import asyncio
-from typing import Any
+from collections import deque
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
 
 from evenload.cli.apps import command_app
 from evenload.cli.errors import EXIT_VERDICT
 from evenload.cli.options import Json, with_settings
 from evenload.cli.tables import print_rows
 from evenload.settings import KafkaSettings, Settings
+
+BEGIN_BYTES = 16
 
 app = command_app(no_args_is_help=True, help="Create, list and check the Kafka topics.")
 
@@ -37,6 +43,39 @@ def check(settings: Settings, as_json: Json = False) -> int:
     rows = describe(settings.kafka)
     print_rows(rows, as_json=as_json)
     return EXIT_VERDICT if any(row["status"] == "fail" for row in rows) else 0
+
+
+@app.command()
+@with_settings("kafka")
+def dead_letters(
+    settings: Settings,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="Show at most so many, the newest.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List the records that the scorer could not use, with their reason and origin."""
+    print_rows(asyncio.run(_dead_letters(settings.kafka, limit)), as_json=as_json)
+
+
+async def _dead_letters(kafka: KafkaSettings, limit: int) -> list[dict[str, Any]]:
+    from evenload.bus.log_reader import read_log
+    from evenload.bus.topics import topic_names
+    from evenload.schemas import WireError, decode_dead_letter
+
+    rows: deque[dict[str, Any]] = deque(maxlen=limit)
+    async for record in read_log(kafka.bootstrap, topic_names(kafka.topic_prefix).dead_letters):
+        at = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        try:
+            letter = decode_dead_letter(record.value or b"")
+        except WireError as error:
+            origin = f"dead-letters {record.partition}@{record.offset}"
+            rows.append(
+                {"at": at, "origin": origin, "reason": str(error), "bytes": len(record.value or b""), "begin": ""}
+            )
+            continue
+        origin = f"{letter.topic} {letter.partition}@{letter.offset}"
+        begin = letter.payload[:BEGIN_BYTES].hex(" ")
+        rows.append({"at": at, "origin": origin, "reason": letter.reason, "bytes": letter.size, "begin": begin})
+    return sorted(rows, key=lambda row: str(row["at"]))
 
 
 def topic_specs(kafka: KafkaSettings) -> Any:

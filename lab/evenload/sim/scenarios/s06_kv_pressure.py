@@ -1,0 +1,20 @@
+"""S6: a KV cache of 60k tokens and long answers. The queue is bounded and answers 429; a worker that is handed far more
+than its cache holds dies (a stand-in for out of memory; `crash_overload`)."""
+
+from evenload.sim.jobs import Workload
+from evenload.sim.scenario import Scenario, engines
+
+KV_TOKENS = 60_000
+
+SCENARIOS = (
+    Scenario(
+        name="s6-kv",
+        family="S6",
+        shows="preemptions, rejections and crashes when the KV cache is short, 90 %",
+        fleet=engines("a100-8b", 8, KV_TOKENS, queue_max=64, queued_tokens_max=120_000, crash_overload=2.5),
+        workload=Workload(trace="deepseek-r1", utilisation=0.90, tokens_max=KV_TOKENS // 2),
+        duration_s=300.0,
+        warmup_s=60.0,
+        notes=("sizes are cut so that a request fits half of the cache",),
+    ),
+)

@@ -1,0 +1,147 @@
+"""A lease is finished exactly once wherever the request is cut off: at each turn of the loop, by whoever."""
+
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any
+
+import pytest
+
+from evenload.router.fake_wire import SSE_HEAD, Cut, Stall, answer, chunk, content, error, response, role
+from evenload.router.fakes import FakeDispatcher, FakeLease, ScriptedUpstream
+from evenload.router.limits import Limits
+from evenload.router.ports import Ask
+from evenload.router.proxy import Proxy
+
+TURNS = 60
+BODIES = {
+    "stream": b'{"model":"m","stream":true}',
+    "plain": b'{"model":"m"}',
+}
+SCRIPTS: dict[str, list[list[Any]]] = {
+    "usual": [answer("a", "b", "c")],
+    "retried": [[error(500, "boom")], answer("a")],
+    "broken": [[SSE_HEAD, chunk(role() + content("a")), Stall(0.001), Cut()]],
+    "plain": [[response(200, b'{"usage":{"prompt_tokens":1,"completion_tokens":1}}')]],
+}
+
+
+class AsgiClient:
+    """An ASGI client without a server, so that a test decides at which turn it leaves."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body: bytes | None = body
+        self.left = asyncio.Event()
+        self.messages: list[MutableMapping[str, Any]] = []
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        await asyncio.sleep(0)
+        self.messages.append(message)
+
+
+async def no_app(*_: Any) -> None:
+    raise AssertionError("not for the inner app")
+
+
+def scope() -> dict[str, Any]:
+    return {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": []}
+
+
+def check(dispatcher: FakeDispatcher, proxy: Proxy) -> None:
+    assert [lease.finishes for lease in dispatcher.leases] == [1] * len(dispatcher.leases)
+    assert len(proxy._exchange._watches) == 0
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+async def test_a_cancellation_at_any_turn_finishes_each_lease_once(name: str) -> None:
+    async with ScriptedUpstream(*SCRIPTS[name] * (TURNS + 1)) as engine:
+        for turn in range(TURNS):
+            dispatcher = FakeDispatcher({"a": engine.url})
+            proxy = Proxy(no_app, dispatcher, Limits(back_off_s=0.001))
+            client = AsgiClient(BODIES["plain" if name == "plain" else "stream"])
+            task = asyncio.create_task(proxy(scope(), client.receive, client.send))
+            for _ in range(turn):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            check(dispatcher, proxy)
+            dispatcher.close()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+async def test_a_client_that_leaves_at_any_turn_finishes_each_lease_once(name: str) -> None:
+    async with ScriptedUpstream(*SCRIPTS[name] * (TURNS + 1)) as engine:
+        for turn in range(TURNS):
+            dispatcher = FakeDispatcher({"a": engine.url})
+            proxy = Proxy(no_app, dispatcher, Limits(back_off_s=0.001))
+            client = AsgiClient(BODIES["plain" if name == "plain" else "stream"])
+            task = asyncio.create_task(proxy(scope(), client.receive, client.send))
+            for _ in range(turn):
+                await asyncio.sleep(0)
+            for watch in list(proxy._exchange._watches._all):
+                watch.look(0.0)  # listen now, without waiting for a tick
+            client.left.set()
+            async with asyncio.timeout(5):
+                await task  # ends in order: leaving is no error
+            check(dispatcher, proxy)
+            dispatcher.close()
+
+
+async def test_a_client_that_leaves_just_when_a_deadline_passes_is_gone_and_not_retried() -> None:
+    async with ScriptedUpstream([Stall()]) as engine:
+        dispatcher = FakeDispatcher({"a": engine.url, "b": engine.url})
+        proxy = Proxy(no_app, dispatcher, Limits(first_token_s=1000.0))
+        client = AsgiClient(BODIES["stream"])
+        task = asyncio.create_task(proxy(scope(), client.receive, client.send))
+        while not engine.requests:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        (watch,) = proxy._exchange._watches._all
+        watch.look(0.0)
+        await asyncio.sleep(0)
+        client.left.set()
+        await asyncio.sleep(0)
+        watch.look(1e12)  # both at once
+        async with asyncio.timeout(5):
+            await task
+        assert dispatcher.kinds == ["client_gone"]
+        check(dispatcher, proxy)
+        dispatcher.close()
+
+
+class _StubbornResponse:
+    status = 500
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    is_read = True
+
+    async def read_all(self, limit: int) -> bytes:
+        return b"no"
+
+    def release(self) -> None:
+        raise RuntimeError("the transport is broken")
+
+
+class _StubbornUpstream:
+    async def request(self, *_: Any) -> _StubbornResponse:
+        return _StubbornResponse()
+
+
+class _StubbornDispatcher(FakeDispatcher):
+    def choose(self, request: Ask, tried: tuple[str, ...], attempt: int) -> FakeLease:
+        lease = FakeLease("a", _StubbornUpstream(), attempt)  # type: ignore[arg-type]
+        self.leases.append(lease)
+        return lease
+
+
+async def test_an_upstream_that_cannot_be_closed_still_frees_its_lease() -> None:
+    dispatcher = _StubbornDispatcher({})
+    proxy = Proxy(no_app, dispatcher)
+    client = AsgiClient(BODIES["plain"])
+    with pytest.raises(RuntimeError, match="transport"):
+        await proxy(scope(), client.receive, client.send)
+    check(dispatcher, proxy)
