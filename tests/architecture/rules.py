@@ -8,7 +8,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-SHELLS = frozenset({"router", "scorer", "collector", "audit", "cli", "demo"})
+SHELLS = frozenset({"router", "scorer", "collector", "audit", "cli", "demo", "bench"})
 PURE = frozenset({"schemas", "scoring", "routing", "sim"})
 AUDITED = frozenset({"scoring", "routing"})
 
@@ -27,7 +27,9 @@ LAYERS: dict[str, frozenset[str]] = {
     "router": SHELL_MAY,
     "audit": SHELL_MAY,
     "cli": frozenset({"schemas", "settings", "broker", "bus"}),
-    "demo": SHELL_MAY | {"broker", "sim", "cli"},
+    "workload": frozenset(),
+    "demo": SHELL_MAY | {"broker", "sim", "cli", "workload"},
+    "bench": CORE | {"sim", "workload"},
 }
 MAY_START_SHELLS = frozenset({"cli", "demo"})
 

@@ -6,19 +6,21 @@ from typing import Any
 
 import pytest
 
-from evenload.router.fake_wire import SSE_HEAD, Cut, Stall, answer, chunk, content, error, response, role
+from evenload.router.fake_wire import SSE_HEAD, Cut, Stall, Trickle, answer, chunk, content, error, response, role
 from evenload.router.fakes import FakeDispatcher, FakeLease, ScriptedUpstream
 from evenload.router.limits import Limits
 from evenload.router.ports import Ask
 from evenload.router.proxy import Proxy
 
 TURNS = 60
+STRIDE = {"retried": 5, "broken": 5}  # turns between two cuts, for requests that take many
 BODIES = {
     "stream": b'{"model":"m","stream":true}',
     "plain": b'{"model":"m"}',
 }
 SCRIPTS: dict[str, list[list[Any]]] = {
     "usual": [answer("a", "b", "c")],
+    "trickled": [[Trickle(b"".join(step for step in answer("a", "b") if isinstance(step, bytes)), 40)]],
     "retried": [[error(500, "boom")], answer("a")],
     "broken": [[SSE_HEAD, chunk(role() + content("a")), Stall(0.001), Cut()]],
     "plain": [[response(200, b'{"usage":{"prompt_tokens":1,"completion_tokens":1}}')]],
@@ -66,7 +68,7 @@ async def test_a_cancellation_at_any_turn_finishes_each_lease_once(name: str) ->
             proxy = Proxy(no_app, dispatcher, Limits(back_off_s=0.001))
             client = AsgiClient(BODIES["plain" if name == "plain" else "stream"])
             task = asyncio.create_task(proxy(scope(), client.receive, client.send))
-            for _ in range(turn):
+            for _ in range(turn * STRIDE.get(name, 1)):
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -82,7 +84,7 @@ async def test_a_client_that_leaves_at_any_turn_finishes_each_lease_once(name: s
             proxy = Proxy(no_app, dispatcher, Limits(back_off_s=0.001))
             client = AsgiClient(BODIES["plain" if name == "plain" else "stream"])
             task = asyncio.create_task(proxy(scope(), client.receive, client.send))
-            for _ in range(turn):
+            for _ in range(turn * STRIDE.get(name, 1)):
                 await asyncio.sleep(0)
             for watch in list(proxy._exchange._watches._all):
                 watch.look(0.0)  # listen now, without waiting for a tick

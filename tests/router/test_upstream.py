@@ -310,8 +310,17 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
     if openssl is None:
         pytest.skip("needs the openssl command to make a certificate")
     key, certificate = folder / "key.pem", folder / "cert.pem"
-    options = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=127.0.0.1".split()
-    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    options = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    names = [
+        "-subj",
+        "/CN=127.0.0.1",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+        "-keyout",
+        str(key),
+        "-out",
+        str(certificate),
+    ]
     subprocess.run([openssl, *options, *names], check=True, capture_output=True)
     return key, certificate
 

@@ -1,7 +1,7 @@
 """Seeded telemetry for tests of the scorer, and the pure fold of what came of it."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from evenload.bus.topics import partition_for
 from evenload.schemas import (
@@ -14,6 +14,7 @@ from evenload.schemas import (
     Outcome,
     Overdue,
     RouterLoad,
+    WireError,
     decode_batch,
 )
 from evenload.scoring import ScoringConfig, fold
@@ -57,13 +58,17 @@ def batches(
         yield partition, Batch(v=1, producer="test", incarnation=incarnation, seq=seq, events=events, age_ms=3.0)
 
 
-def pure_fold(log: list[tuple[int, int, bytes]], config_of: Callable[[str], ScoringConfig]) -> dict[str, InstanceState]:
-    """Fold (offset, timestamp, data) of one partition from the start; records that cannot be read are left out."""
-    states: dict[str, InstanceState] = {}
+def pure_fold(
+    log: Iterable[tuple[int, int, bytes]],
+    config_of: Callable[[str], ScoringConfig],
+    states: dict[str, InstanceState] | None = None,
+) -> dict[str, InstanceState]:
+    """Fold (offset, timestamp, data) of one partition onto `states`; records that cannot be read are left out."""
+    states = {} if states is None else states
     for offset, timestamp_ms, data in log:
         try:
             batch = decode_batch(data)
-        except ValueError:
+        except WireError:
             continue
         states.update(fold(states, batch, offset, timestamp_ms, config_of))
     return states

@@ -266,3 +266,45 @@ def slower(draw: st.DrawFn) -> tuple[list[tuple[int, Event]], list[tuple[int, Ev
     field = "ttft_ms" if isinstance(event, FirstToken) else "age_ms"
     larger = _with(event, **{field: getattr(event, field) + draw(st.floats(0, 500))})
     return history, [*history[:index], (log_ms, larger), *history[index + 1 :]]
+
+
+# Spans of about the same size, so that each of them is the last to end in some examples.
+lone_configs = st.builds(
+    lambda weights, **fields: ScoringConfig(
+        ttft_weight=weights[0], error_weight=weights[1], queue_weight=weights[2], **fields
+    ),
+    weights=st.sampled_from([(0.35, 0.40, 0.25), (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)]),
+    evidence=st.sampled_from(["published", "censored"]),
+    damping_per_s=st.sampled_from([9.0, 15.0, 70.0]),
+    gauges_expire_ms=st.sampled_from([2000, 13_000]),
+    evidence_expire_ms=st.sampled_from([1500, 13_000]),
+    decay_ms=st.just(1e9),
+)
+
+
+@st.composite
+def lone_states(draw: st.DrawFn) -> InstanceState:
+    """A state with at most two things that will pass: failures, a cooling, gauges, an estimate in time."""
+    tick = T0_MS // 100 + draw(st.integers(0, 19))
+    now_ms = 100 * tick + draw(st.sampled_from([0, 1, 99]))
+    fields: dict[str, Any] = {}
+    for thing in draw(st.lists(st.sampled_from(["failures", "cooling", "gauges", "live"]), max_size=2)):
+        ago_ms = draw(st.sampled_from([0, 0, 1, 950]))
+        if thing == "failures":
+            ring = [0] * 10
+            ring[draw(st.integers(0, 9))] = 3
+            fields |= {"err": ring, "err_sum": 3}
+        elif thing == "cooling":
+            fields["cooling_until_ms"] = now_ms + draw(st.sampled_from([0, 1, 2999, 13_000]))
+        elif thing == "gauges":
+            fields |= {"gauges_ms": now_ms - ago_ms, "waiting": draw(st.sampled_from([3, 30]))}
+        else:
+            fields |= {"live_ttft_ms": 1e6, "live_at_ms": now_ms - ago_ms}
+    return InstanceState(
+        instance="a",
+        log_ms=now_ms,
+        tick=tick,
+        window_s=tick // 10,
+        damped=draw(st.sampled_from([0.0, 30.0, 60.0])),
+        **fields,
+    )

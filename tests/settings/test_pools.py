@@ -4,7 +4,6 @@ from pydantic import ValidationError
 from evenload.settings import (
     CollectorSettings,
     InstanceSettings,
-    PoolSettings,
     ScorerSettings,
     ScoringSettings,
     Settings,
@@ -67,17 +66,6 @@ def test_names_and_ids_are_unique_in_the_file() -> None:
         Settings.model_validate({"pools": [pool("a", ["m"], "http://h:1"), pool("a", ["n"], "http://h:2")]})
     with pytest.raises(ValidationError, match="instance id 'h:1' is already used by pool 'a'"):
         Settings.model_validate({"pools": [pool("a", ["m"], "http://h:1"), pool("b", ["n"], "http://h:1/x")]})
-
-
-def test_a_pool_sends_either_the_clients_credential_or_its_own() -> None:
-    instances = [{"url": "http://h", "api_key_env": "KEY"}]
-    body = {"name": "a", "models": ["m"], "instances": instances, "forward_authorization": True}
-    with pytest.raises(ValidationError, match="only one credential"):
-        Settings.model_validate({"pools": [body]})
-
-
-def test_the_clients_credential_stays_in_the_router_by_default() -> None:
-    assert PoolSettings.model_validate(pool("a", ["m"], "http://h")).forward_authorization is False
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 """When would this request get its first token there? A roll-forward of an engine on counters, with the truth in hand.
 
 The engine's scheduler is repeated step by step: first-come admission into the step budget, sequences and blocks freed
-when decoders finish (their true output lengths are known). Preemptions are not foreseen, and blocks that decoders take
-are counted as a sixteenth of a block per step.
+when decoders finish (their true output lengths are known). Preemptions are not foreseen, and the cache is counted in
+tokens, not in blocks.
 """
 
 from collections.abc import Sequence
+from heapq import heappop
 from typing import NamedTuple
 
 from evenload.sim.engine import Engine
@@ -43,90 +44,122 @@ def unloaded_ttft_ms(machine: EnginePreset, prompt_tokens: int) -> float:
     return total_ms
 
 
-def outlook(engine: Engine, job: Job, now_ms: float) -> Outlook:
-    """Roll an engine forward until a request that comes now has its first token."""
-    # A friend of the engine: it reads private counters, so that the engine need not keep copies for it.
-    machine = engine.preset
-    factor = engine._slowdown
-    run, step = engine._run, engine._decode_step
-    decoders, kv_read, free = engine._decoders, float(engine._kv_read), float(engine._free_blocks)
-    cached = min(
-        engine._prefixes.cached_blocks(job.hashes) * BLOCK_TOKENS if job.hashes else 0,
-        (job.prompt_tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS,
-    )
-    queue: list[list[float]] = []  # [tokens to compute, tokens computed, blocks held]
-    at_ms = now_ms
-    running = len(engine._running)
-    if run is not None:
-        at_ms = max(now_ms, run.end_ms(run.done + 1))
-        step += 1 if decoders else 0
+class _Roll:
+    """An engine on counters. A friend of the engine: it reads private ones, so that the engine keeps no copies for it.
+
+    The queue has `[tokens to compute, tokens computed, whether it holds a place]` in order of service.
+    """
+
+    def __init__(self, engine: Engine, job: Job, now_ms: float) -> None:
+        self.machine = engine.preset
+        self.factor = engine._slowdown
+        self.step = engine._decode_step
+        self.decoders = engine._decoders
+        self.kv_read = float(engine._kv_read)
+        self.free_tokens = float(engine._free_blocks * BLOCK_TOKENS)
+        self.running = len(engine._running)
+        self.finishes = engine._finishes.copy()  # a heap, with entries of sequences that have gone since
+        self.at_ms = now_ms
+        self.queue: list[list[float]] = []
+        if engine._run is not None:
+            self._rest_of_step(engine, now_ms)
+        self.queue += [[float(sequence.target), 0.0, 0.0] for sequence in engine._waiting]
+        self.awaiting = len(self.queue)
+        cached = engine._prefixes.cached_blocks(job.hashes) * BLOCK_TOKENS if job.hashes else 0
+        cached = min(cached, (job.prompt_tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS)
+        own = float(job.prompt_tokens - cached)
+        self.queue.append([own, float(cached), 0.0])
+        self.work_ms = self.factor * (
+            self.machine.per_token_ms * own + self.machine.attention_ms * own * (cached + own / 2)
+        )
+
+    def _rest_of_step(self, engine: Engine, now_ms: float) -> None:
+        run = engine._run
+        assert run is not None
+        self.at_ms = max(now_ms, run.end_ms(run.done + 1))
+        if self.decoders:
+            self.step += 1
+            self.kv_read += self.decoders
         for sequence, tokens in run.chunks:
+            left = sequence.target - sequence.computed - tokens
             if sequence.gone:
                 continue
-            left = sequence.target - sequence.computed - tokens
             if left > 0:
-                queue.append([left, sequence.computed + tokens, 1.0])
+                self.queue.append([left, sequence.computed + tokens, 1.0])
             else:
-                decoders += 1
-                kv_read += sequence.target
-    partials = len(queue)
-    queue += [[float(sequence.target), 0.0, 0.0] for sequence in engine._waiting]
-    own = [float(job.prompt_tokens - cached), float(cached), 0.0]
-    awaiting = len(queue)
-    queue.append(own)
-    own_ms = machine.per_token_ms * own[0] + machine.attention_ms * own[0] * (cached + own[0] / 2)
-    finishes = sorted((due, s) for due, _, s in engine._finishes if not s.gone and s.finish_step == due)
-    finishes_at = 0
-    head = 0
-    for _ in range(STEPS_MAX):
-        while finishes_at < len(finishes) and finishes[finishes_at][0] <= step:
-            sequence = finishes[finishes_at][1]
-            finishes_at += 1
-            tokens = sequence.kv_tokens(step)
-            decoders -= 1
-            running -= 1
-            kv_read -= tokens
-            free += tokens / BLOCK_TOKENS
-        budget = float(machine.step_budget - decoders)
-        work = prefill = 0.0
-        done = head
-        while done < len(queue) and budget > 0:
-            item = queue[done]
-            tokens_now = min(budget, item[0])
-            if not item[2]:
-                if running >= machine.seqs_max or tokens_now > free * BLOCK_TOKENS:
-                    break
-                running += 1
-                item[2] = 1.0
-            elif done >= partials and tokens_now > free * BLOCK_TOKENS:
+                self.decoders += 1
+                self.kv_read += sequence.target
+
+    def walk(self) -> float:
+        """Return when the last of the queue has its first token."""
+        head = 0
+        for _ in range(STEPS_MAX):
+            self._retire()
+            done, prefill, work = self._admit(head)
+            steps = 1
+            if not prefill and self.finishes:
+                steps = max(1, self.finishes[0][0] - self.step)
+            self._pass(steps, prefill, work)
+            for item in self.queue[head:done]:
+                self.decoders += 1
+                self.kv_read += item[1]
+            head = done
+            if head == len(self.queue):
                 break
-            free -= tokens_now / BLOCK_TOKENS
-            work += tokens_now * (item[1] + tokens_now / 2)
-            prefill += tokens_now
-            budget -= tokens_now
-            item[0] -= tokens_now
-            item[1] += tokens_now
+        return self.at_ms
+
+    def _retire(self) -> None:
+        finishes = self.finishes
+        while finishes:
+            due, _, sequence = finishes[0]
+            if not sequence.gone and sequence.finish_step == due:
+                if due > self.step:
+                    return
+                tokens = sequence.kv_tokens(self.step)
+                self.decoders -= 1
+                self.running -= 1
+                self.kv_read -= tokens
+                self.free_tokens += tokens
+            heappop(finishes)
+
+    def _admit(self, head: int) -> tuple[int, float, float]:
+        """Fill a step; return up to where the queue is done after it, its prompt tokens, and its attention work."""
+        budget = float(self.machine.step_budget - self.decoders)
+        prefill = work = 0.0
+        while head < len(self.queue) and budget > 0:
+            item = self.queue[head]
+            tokens = min(budget, item[0])
+            if not item[2]:
+                if self.running >= self.machine.seqs_max or tokens > self.free_tokens:
+                    break
+                self.running += 1
+                item[2] = 1.0
+            self.free_tokens -= tokens
+            work += tokens * (item[1] + tokens / 2)
+            prefill += tokens
+            budget -= tokens
+            item[0] -= tokens
+            item[1] += tokens
             if item[0] > 0:
                 break
-            done += 1
-        steps = 1
-        if not prefill and finishes_at < len(finishes):
-            steps = max(1, finishes[finishes_at][0] - step)
-        first_ms = factor * machine.step_ms(
-            decoders=decoders, prefill_tokens=int(prefill), kv_read=int(kv_read), attention_work=work
+            head += 1
+        return head, prefill, work
+
+    def _pass(self, steps: int, prefill: float, work: float) -> None:
+        first_ms = self.factor * self.machine.step_ms(
+            decoders=self.decoders, prefill_tokens=int(prefill), kv_read=int(self.kv_read), attention_work=work
         )
-        slope_ms = factor * machine.per_kv_token_us * 1e-3 * decoders
-        at_ms += steps * first_ms + slope_ms * (steps * (steps - 1) / 2)
-        step += steps
-        kv_read += steps * decoders
-        free -= steps * decoders / BLOCK_TOKENS
-        for item in queue[head:done]:
-            decoders += 1
-            kv_read += item[1]
-        head = done
-        if head == len(queue):
-            break
-    return Outlook(at_ms, factor * own_ms, awaiting)
+        slope_ms = self.factor * self.machine.per_kv_token_us * 1e-3 * self.decoders
+        self.at_ms += steps * first_ms + slope_ms * (steps * (steps - 1) / 2)
+        self.step += steps
+        self.kv_read += steps * self.decoders
+        self.free_tokens -= steps * self.decoders
+
+
+def outlook(engine: Engine, job: Job, now_ms: float) -> Outlook:
+    """Roll an engine forward until a request that comes now has its first token."""
+    roll = _Roll(engine, job, now_ms)
+    return Outlook(roll.walk(), roll.work_ms, roll.awaiting)
 
 
 def healthy_ttft_ms(instances: Sequence[Instance], job: Job, now_ms: float) -> float | None:

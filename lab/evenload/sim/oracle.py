@@ -32,8 +32,6 @@ class Oracle:
         rate_rps: mean arrivals of the whole fleet.
     """
 
-    name = "oracle"
-
     def __init__(self, instances: Sequence[Instance], rate_rps: float) -> None:
         self._instances = instances
         self._rate_per_ms = rate_rps / 1000.0 / len(instances)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from evenload.routing import POLICIES, Lease
+from evenload.routing import Lease
 from evenload.schemas import Membership
 from evenload.schemas.telemetry import OutcomeKind
 from evenload.scoring import ScoringConfig
@@ -19,9 +19,10 @@ from evenload.sim.instance import ANSWER_MS, FAIL_MS, Answer, Instance
 from evenload.sim.jobs import HASH_TOKENS, Job
 from evenload.sim.lookahead import healthy_ttft_ms
 from evenload.sim.oracle import Oracle
+from evenload.sim.policies import ORACLE, make_policy, policy_name
 from evenload.sim.replica import TICK_MS, Poller, Replica
-from evenload.sim.results import FAILED, LOST, OK, OPEN, REJECTED, TIMED_OUT, Result
-from evenload.sim.scenario import Case, Fault, Scenario
+from evenload.sim.results import FAILED, LOST, OK, REJECTED, TIMED_OUT, Result
+from evenload.sim.scenario import Case, Fault
 from evenload.sim.sequence import Emission, EmissionKind, SimRequest
 from evenload.sim.telemetry import Path
 from evenload.sim.timeline import Timeline
@@ -83,10 +84,9 @@ class Simulation:
         ]
         names = [instance.name for instance in self.instances]
         partitions = {name: index % scenario.telemetry.partitions for index, name in enumerate(names)}
-        config = ScoringConfig(evidence="published" if case.policy in PUBLISHED else "censored")
+        config = ScoringConfig(evidence="published" if policy_name(case.policy) in PUBLISHED else "censored")
         self.path = Path(self.timeline, scenario.telemetry, lambda _: config, _rng(case, "telemetry"))
-        oracle = Oracle(self.instances, len(jobs) / scenario.duration_s) if case.policy == Oracle.name else None
-        policy = POLICIES["random" if oracle else case.policy]
+        oracle = Oracle(self.instances, len(jobs) / scenario.duration_s) if case.policy == ORACLE else None
         kv_tokens = max((spec.machine.kv_tokens for spec in scenario.fleet if spec.machine), default=0)
         cached = any(spec.prefix_cache for spec in scenario.fleet)
         self.replicas = [
@@ -96,7 +96,7 @@ class Simulation:
                 names,
                 partitions,
                 config,
-                policy(),
+                make_policy(case.policy),
                 _rng(case, f"router {number}"),
                 arm=case.arm,
                 oracle=oracle,
@@ -122,7 +122,6 @@ class Simulation:
         end_ms = self.scenario.duration_s * 1000.0
         while self._open and self.timeline.now_ms < end_ms + DRAIN_MS_MAX:
             self.timeline.run(self.timeline.now_ms + 1000.0)
-            self.timeline.now_ms = max(self.timeline.now_ms, 0.0)
         return self._finished()
 
     def _finished(self) -> Result:
@@ -350,11 +349,3 @@ class Simulation:
 
 def _rng(case: Case, purpose: str) -> Random:
     return Random(f"{case.scenario.name}/{case.seed}/{purpose}")
-
-
-def scenario_jobs_seed(scenario: Scenario, seed: int) -> str:
-    """Seed of the random numbers that make a scenario's jobs; the same for all policies."""
-    return f"{scenario.workload.trace}/{scenario.family}/{seed}"
-
-
-assert OPEN == 0, "a result starts with every request open"

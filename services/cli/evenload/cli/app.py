@@ -22,6 +22,7 @@ COMMANDS = {
     "collector": "Run the poller of the engines' gauges.",
     "broker": "Run the embedded Apache Kafka alone.",
     "topics": "Create, list and check the Kafka topics.",
+    "sim": "Simulate the fleet in virtual time: run a scenario, compare policies.",
     "audit": "Recompute past routing decisions and scores from the topics.",
     "doctor": "Check this machine, the configuration, Kafka and every engine.",
     "version": "Print the version.",

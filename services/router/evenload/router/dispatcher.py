@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from evenload.router.decision import describe
+from evenload.router.limits import Limits
 from evenload.router.pool import BYTES_PER_TOKEN, Pool
 from evenload.router.ports import Ask, NoInstance
 from evenload.router.upstream import Upstream
@@ -83,6 +84,11 @@ class Dispatcher:
     def models(self) -> list[str]:
         """Return the names that clients can ask for."""
         return sorted(model for model in self._by_model if model != "*")
+
+    def limits(self, model: str) -> Limits | None:
+        """Return the limits of the pool that serves a model."""
+        pool = self.pool_of(model)
+        return None if pool is None else pool.limits
 
     def views(self, pool: Pool, now_ms: int) -> list[InstanceView]:
         """Return the pool's instances as this router believes them to be."""

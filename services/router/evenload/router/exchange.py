@@ -22,11 +22,13 @@ class Plan(msgspec.Struct, frozen=True):
         ask: for the dispatcher.
         request: for upstreams.
         prompt_bytes: from which tokens are estimated and learned.
+        limits: of the pool that serves the model.
     """
 
     ask: Ask
     request: Request
     prompt_bytes: int
+    limits: Limits
 
 
 class Exchange:
@@ -34,16 +36,14 @@ class Exchange:
 
     Args:
         dispatcher: chooses and books.
-        limits: sizes and times.
         clock: monotonic, seconds.
         rng: for jitter.
     """
 
-    __slots__ = ("_clock", "_dispatcher", "_limits", "_rng", "_watches")
+    __slots__ = ("_clock", "_dispatcher", "_rng", "_watches")
 
-    def __init__(self, dispatcher: Dispatcher, limits: Limits, clock: Callable[[], float], rng: random.Random) -> None:
+    def __init__(self, dispatcher: Dispatcher, clock: Callable[[], float], rng: random.Random) -> None:
         self._dispatcher = dispatcher
-        self._limits = limits
         self._clock = clock
         self._rng = rng
         self._watches = Watches()
@@ -65,17 +65,18 @@ class Exchange:
 
     async def _attempts(self, plan: Plan, client: Client, watch: Watch) -> Failure | NoInstance | None:
         failures: list[Failure] = []
-        for number in range(self._limits.attempts_max):
+        limits = plan.limits
+        for number in range(limits.attempts_max):
             tried = tuple(failure.instance for failure in failures)
             try:
                 lease = self._dispatcher.choose(plan.ask, tried, number)
             except NoInstance as nobody:
                 return failures[-1] if failures else nobody
-            wait_s = self._wait_s(lease.instance, failures)
-            if wait_s > self._limits.back_off_s_max:
+            wait_s = self._wait_s(lease.instance, failures, limits)
+            if wait_s > limits.back_off_s_max:
                 _give_back(lease)
                 return failures[-1]
-            attempt = Attempt(lease, plan.request, client, watch, limits=self._limits, clock=self._clock)
+            attempt = Attempt(lease, plan.request, client, watch, limits=limits, clock=self._clock)
             failure = await attempt.run(wait_s)
             if attempt.prompt_tokens is not None:
                 self._dispatcher.learn_tokens(plan.ask.model, plan.prompt_bytes, attempt.prompt_tokens)
@@ -84,15 +85,15 @@ class Exchange:
             failures.append(failure)
         return failures[-1]
 
-    def _wait_s(self, instance: str, failures: list[Failure]) -> float:
+    def _wait_s(self, instance: str, failures: list[Failure], limits: Limits) -> float:
         """Return the back-off: none for an instance not yet tried; else what it asked for, or doubling with jitter."""
         asked_ms = [failure.verdict.retry_after_ms for failure in failures if failure.instance == instance]
         if not asked_ms:
             return 0.0
         if asked_ms[-1] is not None:
             return asked_ms[-1] / 1000.0
-        wait_s: float = self._limits.back_off_s * 2.0 ** (len(asked_ms) - 1) * self._rng.uniform(0.5, 1.5)
-        return min(wait_s, self._limits.back_off_s_max)
+        wait_s: float = limits.back_off_s * 2.0 ** (len(asked_ms) - 1) * self._rng.uniform(0.5, 1.5)
+        return min(wait_s, limits.back_off_s_max)
 
 
 def _give_back(lease: Lease) -> None:

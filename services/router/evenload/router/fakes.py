@@ -22,6 +22,7 @@ import uvicorn
 from evenload.schemas.telemetry import OutcomeKind
 
 from .fake_wire import Cut, Gate, Reset, Script, Stall, Step, Trickle
+from .limits import Limits
 from .ports import Ask, NoInstance
 from .upstream import Upstream, UpstreamReset
 
@@ -289,6 +290,10 @@ class FakeDispatcher:
     def models(self) -> list[str]:
         """Names given."""
         return list(self._models or ())
+
+    def limits(self, model: str) -> Limits | None:  # noqa: ARG002 - one fits all
+        """The proxy's own."""
+        return None
 
     def close(self) -> None:
         """End idle connections."""

@@ -10,7 +10,6 @@ from evenload.routing.policy import InstanceView
 from evenload.scoring.cooling import cooling_left_ms
 from evenload.scoring.damping import raw_score, terms, ttft_estimate_ms
 
-
 NOTEWORTHY = 0.01  # share of a term below which it is not worth a word
 
 

@@ -1,5 +1,6 @@
 """Running one router replica: uvicorn round the built application."""
 
+import gc
 import logging
 import os
 import socket
@@ -54,7 +55,15 @@ def run(settings: Settings) -> None:
     for pool in settings.pools:
         log.info("pool %s: %d instances, policy %s", pool.name, len(pool.instances), pool.policy)
     log.info("router %s listens on http://%s:%d", settings.router.name, settings.router.host, settings.router.port)
+    _freeze()
     _Server(config, router.telemetry.leave).run(sockets=[listener])
+
+
+def _freeze() -> None:
+    """Take what start-up made out of the garbage collector's sight; full collections would stall streams for it."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def _listen(host: str, port: int) -> socket.socket:

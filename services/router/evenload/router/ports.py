@@ -6,6 +6,7 @@ import msgspec
 
 from evenload.schemas.telemetry import OutcomeKind
 
+from .limits import Limits
 from .upstream import Upstream
 
 
@@ -95,3 +96,6 @@ class Dispatcher(Protocol):
 
     def models(self) -> list[str]:
         """Names that `choose` knows."""
+
+    def limits(self, model: str) -> Limits | None:
+        """Sizes and times for requests of a model; None for the proxy's own."""

@@ -67,7 +67,7 @@ class Proxy:
     Args:
         app: gets everything that is not a POST to one of `ENDPOINTS`.
         dispatcher: chooses and books instances.
-        limits: sizes and times.
+        limits: of the body; the rest is for models whose pool has none of its own.
         clock: monotonic, seconds; for durations that are reported.
         rng: for back-off jitter.
     """
@@ -84,7 +84,7 @@ class Proxy:
         self._app = app
         self._dispatcher = dispatcher
         self._limits = limits or Limits()
-        self._exchange = Exchange(dispatcher, self._limits, clock, rng or random.Random())
+        self._exchange = Exchange(dispatcher, clock, rng or random.Random())
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
@@ -122,7 +122,7 @@ class Proxy:
             max_tokens=None if max_tokens is None else int(max_tokens),
         )
         request = Request(path.encode("ascii"), request_headers(headers, request_id), body, ask.stream)
-        return Plan(ask, request, prompt_bytes)
+        return Plan(ask, request, prompt_bytes, self._dispatcher.limits(head.model) or self._limits)
 
 
 def _read_head(body: bytes) -> _Head:

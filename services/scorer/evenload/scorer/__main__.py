@@ -1,9 +1,6 @@
 """`python -m evenload.scorer`: a worker with the settings of `evenload.yaml` and the environment."""
 
 import sys
-import faulthandler, signal
-
-faulthandler.register(signal.SIGUSR1)
 
 from evenload.scorer.main import run
 from evenload.settings import SettingsError, load_settings

@@ -21,6 +21,7 @@ from evenload.bus.topics import MESSAGE_BYTES_MAX, partition_for, topic_names
 from evenload.schemas import DeadLetter, SnapshotBatch, encode
 from evenload.scorer.core import Checkpoint, Counts, Options, PartitionScorer
 from evenload.scorer.table import StateTable
+from evenload.scorer.transport import QuickTransport
 from evenload.scoring import ScoringConfig
 from evenload.settings import Settings
 
@@ -342,7 +343,7 @@ def _mono_ms() -> float:
 
 def _faust_app(settings: Settings, datadir: Path) -> faust.App:
     session_s = settings.scorer.session_timeout_s
-    return faust.App(
+    app = faust.App(
         settings.scorer.app_id,
         broker=";".join(f"kafka://{address}" for address in settings.kafka.bootstrap.split(",")),
         datadir=str(datadir),
@@ -362,3 +363,5 @@ def _faust_app(settings: Settings, datadir: Path) -> faust.App:
         producer_max_batch_size=65_536,
         producer_compression_type="lz4",
     )
+    app.transport = QuickTransport(app.conf.broker_consumer, app)
+    return app

@@ -92,7 +92,8 @@ class Worker:
             settings, config_of(settings), f"{socket.gethostname()}-{settings.scorer.web_port}", datadir
         )
         self._collector = ScorerCollector(self._app)
-        self._session_ms = settings.scorer.session_timeout_s * 1000.0
+        # The group counts from the last heartbeat, which may be one interval before a standstill began.
+        self._standstill_ms = (settings.scorer.session_timeout_s - settings.scorer.heartbeat_interval_s) * 1000.0
         self._state = "starting"
         self._alive_ms = _mono_ms()
         self._leaving = False
@@ -174,8 +175,8 @@ class Worker:
         """Refuse to write after a standstill in which the group may have given our partitions to others."""
         now_ms = _mono_ms()
         still_ms, self._alive_ms = now_ms - self._alive_ms, now_ms
-        if still_ms >= self._session_ms:
-            raise Fatal(f"the process stood still for {still_ms / 1000:.1f} s, longer than its session")
+        if still_ms >= self._standstill_ms:
+            raise Fatal(f"the process stood still for {still_ms / 1000:.1f} s: others may own its partitions by now")
 
     async def _tick(self) -> None:
         while True:

@@ -173,9 +173,6 @@ def conflicts(settings: Settings) -> list[tuple[Location, str]]:
             claim(
                 "instance id", instance.id, f"pool {pool.name!r} ({instance.url})", ("pools", p, "instances", i, "id")
             )
-            if pool.forward_authorization and instance.api_key_env:
-                reason = "cannot be combined with forward_authorization: only one credential can be sent"
-                found.append((("pools", p, "instances", i, "api_key_env"), reason))
         if pool.retries.backoff_ms > pool.retries.backoff_ms_max:
             found.append((("pools", p, "retries", "backoff_ms_max"), "must not be less than backoff_ms"))
     if settings.collector.linger_ms_min > settings.collector.linger_ms_max:

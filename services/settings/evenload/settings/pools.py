@@ -154,10 +154,6 @@ class PoolSettings(Section):
     )
     policy: PolicyName = Field("health-ramp", description="How an instance is chosen.")
     instances: tuple[InstanceSettings, ...] = Field(min_length=1, max_length=10_000, description="The engines.")
-    forward_authorization: bool = Field(
-        False,
-        description="Send the client's own `Authorization` header to the instances. Off: it never leaves the router.",
-    )
     scoring: ScoringSettings = Field(default_factory=ScoringSettings, description="Constants of the health score.")
     retries: RetrySettings = Field(default_factory=RetrySettings, description="Retries on another instance.")
     timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings, description="Limits of one attempt.")
