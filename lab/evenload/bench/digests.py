@@ -9,10 +9,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-import evenload.routing as routing
-import evenload.schemas as schemas
-import evenload.scoring as scoring
-import evenload.sim as sim
+from evenload import routing, schemas, scoring, sim
 from evenload.routing import POLICIES
 from evenload.sim.policies import policy_name
 

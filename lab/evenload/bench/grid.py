@@ -1,4 +1,4 @@
-"""Many cases on several processes, each result kept on disk as soon as it is there; a second run takes up where one ended."""
+"""Many cases on several processes; each result is kept on disk at once, and the next run takes up where one ended."""
 
 import gc
 import hashlib
@@ -131,6 +131,9 @@ def run_grid(
     """Return the results of all cases, in their order.
 
     Args:
+        cases: what to run.
+        traces: folder of the public traces.
+        cache: where results are looked for first, and kept.
         processes: at most this many at once; with one everything happens in this process.
         done: called with each result as it comes.
     """

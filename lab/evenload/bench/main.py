@@ -7,13 +7,24 @@ from typing import Any, Final
 
 from evenload.bench.grid import Cache, Cell, run_case, run_grid
 from evenload.bench.inputs import DEFAULT, HOW_TO_GET, jobs_of, rows_of, trace_file
-from evenload.bench.tables import printable, scenario_rows
+from evenload.bench.tables import lines, printable, scenario_rows
 from evenload.routing import POLICIES
 from evenload.sim.policies import ORACLE, make_policy
 from evenload.sim.scenario import Arm, Case, Scenario
 from evenload.sim.scenarios import QUICK, SCENARIOS, select
 
-__all__ = ["DEFAULT", "Cell", "Request", "cells_json", "compare", "listing", "printable", "run_case", "scenario_rows"]
+__all__ = [
+    "DEFAULT",
+    "Cell",
+    "Request",
+    "cells_json",
+    "compare",
+    "lines",
+    "listing",
+    "printable",
+    "run_case",
+    "scenario_rows",
+]
 
 CACHE: Final = Path(".evenload/sim")
 QUICK_SEEDS, QUICK_DURATION_S = 2, 60.0
@@ -124,13 +135,13 @@ def listing(traces: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for scenario in SCENARIOS.values():
         trace = scenario.workload.trace
-        jobs = jobs_of(traces, scenario, 1)
+        source = "trace" if trace_file(traces, trace) else "synthetic"
         rows.append(
             {
                 "scenario": scenario.name,
                 "shows": scenario.shows,
-                "requests": len(jobs),
-                "workload": f"{trace} ({'trace' if trace_file(traces, trace) else 'synthetic'}, {len(rows_of(traces, trace))} rows)",
+                "requests": len(jobs_of(traces, scenario, 1)),
+                "workload": f"{trace} ({source}, {len(rows_of(traces, trace))} rows)",
             }
         )
     return rows

@@ -59,7 +59,7 @@ def scenario_rows(cells: Sequence[Cell]) -> list[dict[str, Any]]:
         by_policy.setdefault(key, []).append(cell)
     middles = {policy: median([_of(cell, name) for cell in found]) for policy, found in by_policy.items()}
     rows = [
-        _row(policy, found, by_policy.get(BASE, []), name, middles, COLUMNS.get(family, COLUMNS[""]))
+        _row(policy, found, by_policy.get(BASE, []), name, middles=middles, columns=COLUMNS.get(family, COLUMNS[""]))
         for policy, found in by_policy.items()
     ]
     rows.sort(key=lambda row: (middles[row["policy"]] * (-1 if more_is_better else 1), row["policy"]))
@@ -71,6 +71,7 @@ def _row(
     cells: Sequence[Cell],
     base: Sequence[Cell],
     headline: str,
+    *,
     middles: dict[str, float],
     columns: Sequence[str],
 ) -> dict[str, Any]:
@@ -102,6 +103,21 @@ def printable(row: dict[str, Any]) -> dict[str, str]:
             continue
         result[name.removesuffix("_ms").removesuffix("_share")] = short(value, share=name.endswith("_share"))
     return result
+
+
+def lines(rows: Sequence[dict[str, str]]) -> list[str]:
+    """Return rows of one shape as aligned text, as wide as it is: tables of figures must not be folded."""
+    if not rows:
+        return []
+    table = [list(rows[0]), *(list(row.values()) for row in rows)]
+    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
+    return [
+        "  ".join(
+            text.ljust(width) if column == 0 else text.rjust(width)
+            for column, (text, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in table
+    ]
 
 
 def short(value: float, *, share: bool = False) -> str:

@@ -219,7 +219,7 @@ def _caught_up(run: Run) -> Check:
     # A router that does not answer has lost its telemetry as far as anybody can tell.
     lost_events = sum(r.telemetry.get("events_lost", 0.0) if r else 1.0 for r in last)
     at_s = next((s.at_s for s in during if s.at_s > back.start_s and caught_up(s)), None)
-    after = "not" if at_s is None else f"{at_s - back.start_s:.1f} s after its start"
+    after = "not" if at_s is None else f"{at_s - back.start_s:.1f} s after it answered again"
     return Check(
         "caught_up",
         "telemetry catches up after Kafka's return: no event lost, snapshots fresh again",

@@ -127,12 +127,12 @@ class Director:
 
     def _reached(self, until: Until) -> bool:
         lane = self.lanes[0]
-        if self._errand is not None and not self._errand.done():
-            return False
         if not lane.samples:
             return False
         sample = lane.samples[-1]
         match until:
+            case Until.BROKER_UP:
+                return self._errand is None or self._errand.done()
             case Until.ROUTER_READY:
                 return lane.router_ready(KILLED_ROUTER)
             case Until.CAUGHT_UP:

@@ -173,10 +173,8 @@ class LiveView(_Base):
 
     def _picture(self, moment: Moment) -> RenderableType:
         left = moment.step.seconds - moment.step_s
-        limit = "at most " if moment.step.until else ""
-        head = Text.assemble(
-            (f" {moment.elapsed_s:4.0f} s  ", "bold"), (moment.step.title, "bold cyan"), f"  ({limit}{left:.0f} s more)"
-        )
+        more = "until it holds" if moment.step.until else f"{left:.0f} s more"
+        head = Text.assemble((f" {moment.elapsed_s:4.0f} s  ", "bold"), (moment.step.title, "bold cyan"), f"  ({more})")
         parts: list[RenderableType] = [head, Text()]
         for lane in self.lanes:
             parts += [_table(lane), _state_line(lane, moment), Text()]

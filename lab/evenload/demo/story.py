@@ -30,6 +30,7 @@ class Until(StrEnum):
 
     SHARE_BACK = "share_back"  # the healed engine has its share again
     ROUTER_READY = "router_ready"
+    BROKER_UP = "broker_up"
     CAUGHT_UP = "caught_up"  # every view is fresh again and nothing waits to be sent
 
 
@@ -118,11 +119,11 @@ def story(pace: Pace = FULL) -> tuple[Step, ...]:
             seconds_min=pace.settle_s,
         ),
         Step("broker_down", "Kafka is stopped; the routers serve on", pace.outage_s, Action.STOP_BROKER),
+        Step("broker_starts", "Kafka starts again, with its data", 90.0, Action.START_BROKER, until=Until.BROKER_UP),
         Step(
             "broker_back",
-            "Kafka starts again, with its data; telemetry catches up",
-            pace.return_s_max + 10,
-            Action.START_BROKER,
+            "Kafka answers; telemetry catches up",
+            pace.return_s_max,
             until=Until.CAUGHT_UP,
             seconds_min=pace.settle_s,
         ),

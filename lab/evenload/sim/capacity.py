@@ -6,8 +6,8 @@ With `n` sequences decoding, a step yields n tokens and, in the long run, admits
            + attention * n/output * E[prompt^2]/2
     rate(n) = n / (output * T(n))        for the largest n that sequences and KV cache allow
 
-with the workload's means, KV being the mean of prompt + output/2 over running sequences (weighted by output: long answers
-stay longer). It is the saturated throughput: where waiting grows without bound. Prefix hits are not counted.
+with the workload's means, KV being the mean of prompt + output/2 over running sequences (weighted by output: long
+answers stay longer). It is the saturated throughput: where waiting grows without bound. Prefix hits are not counted.
 """
 
 from collections.abc import Sequence

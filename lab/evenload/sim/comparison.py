@@ -1,7 +1,7 @@
 """Comparing policies: paired ratios to least-connections over seeds, with bootstrap intervals, and regret.
 
-The seeds of all policies share arrivals, sizes and luck, so the ratio is taken seed by seed; the result is the median of
-the ratios with a 95 % interval from 2,000 resamples of the seeds. A difference within 10 % is a tie.
+The seeds of all policies share arrivals, sizes and luck, so the ratio is taken seed by seed; the result is the median
+of the ratios with a 95 % interval from 2,000 resamples of the seeds. A difference within 10 % is a tie.
 
     regret = (X - X_oracle) / (X_least-connections - X_oracle)        of the medians; 0 is the oracle
 """

@@ -1,8 +1,8 @@
 """Workloads of a simulation: jobs in order of arrival, made from the rows of a trace at a wanted rate.
 
-Rescaling, always said in the notes of a scenario: `superpose` lays as many randomly rotated copies of the trace over each
-other as fit under the rate and compresses time by the rest (bursts keep their length); `compress` only compresses time
-(prefix sharing keeps its meaning, and published figures "at 2 x" mean this).
+Rescaling, always said in the notes of a scenario: `superpose` lays as many randomly rotated copies of the trace over
+each other as fit under the rate and compresses time by the rest (bursts keep their length); `compress` only compresses
+time (prefix sharing keeps its meaning, and published figures "at 2 x" mean this).
 
 Each job carries its own random numbers, so that all policies meet the same luck (common random numbers).
 """
@@ -105,8 +105,10 @@ def arrivals(workload: Workload, rows: Sequence[Row], rate_rps: float, duration_
     """Return the jobs of `duration_s` seconds at a mean rate.
 
     Args:
+        workload: how to rescale.
         rows: in order of time, `sized` already.
         rate_rps: of factor 1, when `phases` changes it.
+        duration_s: no job comes later.
         rng: for rotations, thinning and the jobs' own random numbers.
 
     Raises:

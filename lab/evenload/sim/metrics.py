@@ -1,18 +1,23 @@
 """The figures of one run. Requests that failed, were refused, timed out or were cut count as an infinite TTFT.
 
-| figure | meaning |
-|---|---|
-| ttft_p50_ms, ttft_p99_ms, ttft_p999_ms | over measured requests; `ttft_focus_p99_ms` over those in focus (short prompts in S5) |
-| tpot_p50_ms, tpot_p99_ms | (end-to-end - TTFT) / (output tokens - 1), over those that ended well |
-| goodput_rps, attainment | requests that meet every SLO, per second and as a share |
-| effective_tps | output tokens per second of those |
-| failed_share | measured user requests that did not end well |
-| harmed_share | of requests that came during a fault, those whose TTFT is above twice a healthy instance's at that moment |
-| t95_s | time after the fault from which the faulty instance's share of attempts, probes apart, stays at or below 5 % over sliding windows of 500 ms for 5 s |
-| fault_share, probe_share | the faulty instance's share of attempts in the fault after 1 s, probes apart; probes |
-| back90_s, overshoot | after healing, when the instance has 90 % of its fair share over 5 s, and the most it gets, in fair shares |
-| regret | see `comparison.py` |
-| imbalance | mean over seconds of the largest over the mean number of requests held |
+- `ttft_p50_ms`, `ttft_p99_ms`, `ttft_p999_ms`: over measured requests; `ttft_focus_p99_ms`: over those in focus (short
+  prompts in S5).
+- `tpot_p50_ms`, `tpot_p99_ms`: (end-to-end - TTFT) / (output tokens - 1), over those that ended well.
+- `goodput_rps`, `attainment`: requests that meet every SLO, per second and as a share; `effective_tps`: their output
+  tokens per second.
+- `unserved_share`: measured user requests that did not end well, and the same by reason.
+- `imbalance`: mean over seconds of the largest over the mean number of requests held.
+- `l0_*`: oracle L0, what each measured request would have met alone on the fastest instance.
+
+Of the first fault of a scenario, `F` being the faulty instance:
+
+- `fault_ttft_p99_ms`, `fault_unserved_share`: over requests that came while it was on.
+- `harmed_share`: of those, whose TTFT is above twice what a healthy instance would have given at that moment.
+- `t95_s`: time from which F's share of attempts, probes apart, stays at or below 5 % over sliding windows of 500 ms, for
+  5 s; the window's end counts.
+- `fault_share`: F's share of attempts from 1 s after the fault until it heals, probes apart; `fault_probe_share`: probes.
+- `back90_s`: after healing, when F first has 90 % of its fair share over 5 s; `overshoot`: the most it gets, in fair
+  shares.
 """
 
 from bisect import bisect_left
@@ -56,9 +61,8 @@ def figures(result: Result) -> Figures:
     found["ttft_focus_p99_ms"] = quantile(focus, 0.99)
     found |= _service(result, [job.number for job in measured], span_s)
     found |= _fleet(result)
-    faults = [fault for fault in scenario.faults]
-    if faults:
-        found |= _fault(result, faults[0])
+    if scenario.faults:
+        found |= _fault(result, scenario.faults[0])
     return found
 
 

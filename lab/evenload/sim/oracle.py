@@ -2,15 +2,16 @@
 
 L0: each request's unloaded TTFT on the fastest instance. Nobody beats it.
 
-O: zero staleness, true output lengths, true faults; each arrival is rolled forward on every instance (`lookahead.py`) and
-goes where
+O: zero staleness, true output lengths, true faults; each arrival is rolled forward on every instance (`lookahead.py`)
+and goes where
 
     own TTFT + own prefill work * (requests awaiting there + requests expected there while it is worked off)
     + KV overflow in tokens * time to recompute a token * 2
 
-is least. The second term is the harm to others: under first-come order whoever comes behind waits for this prompt; those
-are the ones expected within the backlog. The third stands for preemptions: what all held requests will have in the cache
-in the end, beyond what fits. It is greedy, so a lower cost is possible in principle; it is a yardstick, not a bound.
+is least. The second term is the harm to others: under first-come order whoever comes behind waits for this prompt;
+those are the ones expected within the backlog. The third stands for preemptions: what all held requests will have in
+the cache in the end, beyond what fits. It is greedy, so a lower cost is possible in principle; it is a yardstick, not a
+bound.
 """
 
 from collections.abc import Sequence

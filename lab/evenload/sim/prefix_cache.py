@@ -1,8 +1,8 @@
 """The prefix cache of one engine: whole blocks by hash, least recently used first out.
 
 A hash stands for a block and everything before it, so a prompt's hit is its longest leading run of known hashes. The
-cache is as large as the KV cache. Approximations: blocks of running sequences are not shared between them, and the space
-of generated tokens is not taken from the cache; both are small beside prompts of thousands of tokens.
+cache is as large as the KV cache. Approximations: blocks of running sequences are not shared between them, and the
+space of generated tokens is not taken from the cache; both are small beside prompts of thousands of tokens.
 """
 
 from evenload.sim.presets import BLOCK_TOKENS

@@ -41,12 +41,12 @@ class Replica:
         self,
         number: int,
         path: Path,
+        *,
         names: Sequence[str],
         partitions: Mapping[str, int],
         config: ScoringConfig,
         policy: Policy,
         rng: Random,
-        *,
         arm: Arm = "equal",
         oracle: Chooser | None = None,
         hashes_max: int = 0,
@@ -60,7 +60,7 @@ class Replica:
         self._arm = arm
         self.policy = policy
         self._oracle = oracle
-        self._lanes = {name: path_lane for name, path_lane in _lanes(path, names, partitions, number + 1).items()}
+        self._lanes = _lanes(path, names, partitions, number + 1)
         self.view = FleetView(dict.fromkeys(names, config), partitions, number + 1, LOG_START_MS)
         self.book = LeaseBook()
         self._clock = LogClock(LOG_START_MS, 0.0)

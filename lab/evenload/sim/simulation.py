@@ -1,8 +1,8 @@
 """A fleet in virtual time: arrivals, router replicas, instances, the telemetry path, faults, clients who leave.
 
-Start at `simulate`. One user request is a `_User`; it makes attempts as the production router does: another instance when
-one refuses, fails or breaks before the first token; the same one again only after a back-off; at most `attempts_max`.
-The network takes no time.
+Start at `simulate`. One user request is a `_User`; it makes attempts as the production router does: another instance
+when one refuses, fails or breaks before the first token; the same one again only after a back-off; at most
+`attempts_max`. The network takes no time.
 """
 
 from array import array
@@ -93,11 +93,11 @@ class Simulation:
             Replica(
                 number,
                 self.path,
-                names,
-                partitions,
-                config,
-                make_policy(case.policy),
-                _rng(case, f"router {number}"),
+                names=names,
+                partitions=partitions,
+                config=config,
+                policy=make_policy(case.policy),
+                rng=_rng(case, f"router {number}"),
                 arm=case.arm,
                 oracle=oracle,
                 hashes_max=kv_tokens // HASH_TOKENS if cached else 0,

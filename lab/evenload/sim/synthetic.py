@@ -1,8 +1,9 @@
 """Stand-ins for the public traces: rows by distribution, for use without the files.
 
-Sizes are log-normal with the median and the 99th percentile of the trace, arrivals a Poisson process whose rate is modulated
-between two levels so that gaps have about the trace's coefficient of variation. Conversations share prefixes: a user's
-next prompt is the last one and something new. Figures on these are not figures on the traces; tables say which was used.
+Sizes are log-normal with the median and the 99th percentile of the trace, arrivals a Poisson process whose rate is
+modulated between two levels so that gaps have about the trace's coefficient of variation. Conversations share prefixes:
+a user's next prompt is the last one and something new. Figures on these are not figures on the traces; tables say which
+was used.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """The way from routers to the scorer and back, in virtual time. The fold and the snapshots are the production code.
 
-What is left out: encoding, Kafka, checkpoints, acknowledgements (a snapshot's `sequences` say what it includes, which is
-how a router learns it too), and the linger advice. A record's log time is the moment the scorer reads it.
+What is left out: encoding, Kafka, checkpoints, acknowledgements (a snapshot's `sequences` say what it includes, which
+is how a router learns it too), and the linger advice. A record's log time is the moment the scorer reads it.
 """
 
 from collections.abc import Callable

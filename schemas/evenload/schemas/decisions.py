@@ -15,7 +15,9 @@ class Candidate(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     """One instance of the pool as the policy saw it, in the order in which the policy saw it.
 
     Attributes:
-        in_flight, awaiting, awaiting_tokens: own; others_in_flight: other replicas', as of the snapshot.
+        in_flight, awaiting, in_flight_tokens, awaiting_tokens: own; the same of others: other replicas', as of the
+            snapshot.
+        cached_tokens: prompt tokens that the router thought to be in the instance's prefix cache.
         score: published score in the router's view, 0..100.
         cost: what the policy minimised, None when it was not drawn.
         excluded: empty, or why it could not be chosen.
@@ -29,6 +31,11 @@ class Candidate(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     score: Score = 0.0
     cost: Cost | None = None
     excluded: Cause = ""
+    in_flight_tokens: Count = 0
+    others_awaiting: Count = 0
+    others_in_flight_tokens: Count = 0
+    others_awaiting_tokens: Count = 0
+    cached_tokens: Count = 0
 
 
 class Tail(Struct, frozen=True, kw_only=True, gc=False):

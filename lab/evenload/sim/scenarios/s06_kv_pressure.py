@@ -1,5 +1,8 @@
-"""S6: a KV cache of 60k tokens and long answers. The queue is bounded and answers 429; a worker that is handed far more
-than its cache holds dies (a stand-in for out of memory; `crash_overload`)."""
+"""S6: a KV cache of 60k tokens and long answers.
+
+The queue is bounded and answers 429; a worker that is handed far more than its cache holds dies (a stand-in for out of
+memory, `crash_overload`).
+"""
 
 from evenload.sim.jobs import Workload
 from evenload.sim.scenario import Scenario, engines

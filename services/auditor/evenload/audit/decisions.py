@@ -125,6 +125,11 @@ class DecisionAudit:
             awaiting=candidate.awaiting,
             awaiting_tokens=candidate.awaiting_tokens,
             others_in_flight=candidate.others_in_flight,
+            in_flight_tokens=candidate.in_flight_tokens,
+            others_awaiting=candidate.others_awaiting,
+            others_in_flight_tokens=candidate.others_in_flight_tokens,
+            others_awaiting_tokens=candidate.others_awaiting_tokens,
+            cached_tokens=candidate.cached_tokens,
             snapshot_ms=taken_ms,
         )
 

@@ -116,8 +116,8 @@ def check_ports(settings: Settings) -> Iterator[Check]:
     """Check that nothing else listens where the processes want to."""
     wanted = {
         "router.port": (settings.router.host, settings.router.port),
-        "scorer.web_port": ("127.0.0.1", settings.scorer.web_port),
-        "collector.metrics_port": ("127.0.0.1", settings.collector.metrics_port),
+        "scorer.web_port": (settings.scorer.host, settings.scorer.web_port),
+        "collector.metrics_port": (settings.collector.host, settings.collector.metrics_port),
     }
     for key, (host, port) in wanted.items():
         problem = _bind_problem(host, port)

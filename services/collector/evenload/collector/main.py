@@ -82,7 +82,9 @@ class Collector:
         self._registry = CollectorRegistry()
         self._registry.register(CollectorMetrics(self.pollers, self.emitter))
         self.probes = ProbeServer(
-            own.metrics_port, {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics}
+            own.host,
+            own.metrics_port,
+            {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics},
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -124,7 +126,7 @@ class Collector:
         try:
             await self.probes.start()
         except OSError as error:
-            reason = f"cannot listen on 127.0.0.1:{self.probes.port}: {error.strerror or error}"
+            reason = f"cannot listen on {self.probes.host}:{self.probes.port}: {error.strerror or error}"
             raise SettingsError([Problem("settings", "collector.metrics_port", reason)]) from error
 
     async def _ensure_topics(self) -> None:

@@ -1,10 +1,9 @@
-"""A few read-only pages for operators and Prometheus, on the loopback address: GET, one answer, closed."""
+"""A few read-only pages for operators and Prometheus: GET, one answer, closed."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-HOST = "127.0.0.1"
 _REQUEST_S = 5.0
 _LINES_MAX = 100
 
@@ -20,8 +19,9 @@ class Reply(NamedTuple):
 class ProbeServer:
     """Serves pages by path."""
 
-    def __init__(self, port: int, pages: Mapping[str, Callable[[], Reply]]) -> None:
-        """Take the port (0 takes a free one) and what makes each page."""
+    def __init__(self, host: str, port: int, pages: Mapping[str, Callable[[], Reply]]) -> None:
+        """Take the address, the port (0 takes a free one) and what makes each page."""
+        self.host = host
         self.port = port
         self._pages = pages
         self._server: asyncio.Server | None = None
@@ -32,7 +32,7 @@ class ProbeServer:
         Raises:
             OSError: the port cannot be had.
         """
-        self._server = await asyncio.start_server(self._serve, HOST, self.port)
+        self._server = await asyncio.start_server(self._serve, self.host, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:

@@ -28,10 +28,9 @@ def describe(
 ) -> Decision:
     """Return the record of a choice, before it is booked.
 
-    Args:
-        views: the pool's instances in order; `excluded` has the reason of each, or an empty string.
-        indices: those of `views` that the policy was given; `choice` and its costs refer to these.
-        view: the fleet view that `views` were read from.
+    `views` are the pool's instances in order, `excluded` the reason of each or an empty string; `indices` are those of
+    `views` that the policy was given, and `choice` refers to these. `view` is the fleet view that `views` were read
+    from.
     """
     costs = dict(zip(indices, choice.costs, strict=True))
     names = list(pool.instances)
@@ -73,4 +72,9 @@ def _candidate(view: InstanceView, cost: float | None, excluded: str) -> Candida
         score=view.score,
         cost=cost,
         excluded=excluded,
+        in_flight_tokens=view.in_flight_tokens,
+        others_awaiting=view.others_awaiting,
+        others_in_flight_tokens=view.others_in_flight_tokens,
+        others_awaiting_tokens=view.others_awaiting_tokens,
+        cached_tokens=view.cached_tokens,
     )

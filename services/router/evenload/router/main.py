@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import signal
 import socket
 from collections.abc import Callable
 from types import FrameType
@@ -19,22 +20,27 @@ BACKLOG = 2048
 
 
 class _Server(uvicorn.Server):
-    """Turns readiness off at the first signal, while open streams go on."""
+    """Turns readiness off at the first signal, while open streams go on; ends by returning, not by the signal."""
 
     def __init__(self, config: uvicorn.Config, leave: Callable[[], None]) -> None:
         super().__init__(config)
         self._leave = leave
+        self.interrupted = False
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
+        """Leave; a second Ctrl-C does not wait for open streams."""
         log.info("signal %d: no new requests; open streams may finish", sig)
         self._leave()
-        super().handle_exit(sig, frame)
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+        self.interrupted = self.interrupted or sig == signal.SIGINT
 
 
 def run(settings: Settings) -> None:
     """Serve until SIGTERM or Ctrl-C; open streams get `router.drain_s` to finish.
 
     Raises:
+        KeyboardInterrupt: it was ended by Ctrl-C, after everything was put in order.
         SettingsError: no pools, a missing key, or an address that cannot be listened on.
     """
     if not settings.pools:
@@ -56,7 +62,10 @@ def run(settings: Settings) -> None:
         log.info("pool %s: %d instances, policy %s", pool.name, len(pool.instances), pool.policy)
     log.info("router %s listens on http://%s:%d", settings.router.name, settings.router.host, settings.router.port)
     _freeze()
-    _Server(config, router.telemetry.leave).run(sockets=[listener])
+    server = _Server(config, router.telemetry.leave)
+    server.run(sockets=[listener])
+    if server.interrupted:
+        raise KeyboardInterrupt
 
 
 def _freeze() -> None:

@@ -1,9 +1,9 @@
 """Which instance probably has a prompt's prefix in its cache: an approximate index of what was sent where.
 
-A hash stands for a block of the prompt and everything before it. Per instance the index keeps the hashes of prompts that
-this router sent there, least recently used first out; a hit is the longest leading run of known hashes. What it does not
-handle: what other routers sent, and what the engine has evicted in the meantime (llm-d's and SGLang's approximate modes
-share both limits).
+A hash stands for a block of the prompt and everything before it. Per instance the index keeps the hashes of prompts
+that this router sent there, least recently used first out; a hit is the longest leading run of known hashes. What it
+does not handle: what other routers sent, and what the engine has evicted in the meantime (llm-d's and SGLang's
+approximate modes share both limits).
 """
 
 from collections.abc import Sequence

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -24,6 +25,7 @@ with warnings.catch_warnings():  # Faust's imports warn of what only its authors
     from evenload.scorer.app import Fatal, ScorerApp
     from evenload.scorer.metrics import ScorerCollector, registry_of, render
     from evenload.scorer.table import StateTable
+    from evenload.scorer.transport import QuickTransport
     from evenload.scorer.watchdog import Watchdog
     from evenload.scorer.web import serve
 
@@ -34,7 +36,8 @@ ASK_S = 5.0  # for Kafka to answer it
 FINISH_S = 5.0  # for a flush under way to end
 LEAVE_S = 5.0  # for the last checkpoint
 STOP_S = 5.0  # for Faust to stop
-EXIT_S = 20.0  # for all of it, and for what the client libraries leave running
+EXIT_S = 20.0  # for all of these
+TEARDOWN_S = 1.0  # for what the client libraries leave running then
 
 logger = logging.getLogger(__name__)
 
@@ -50,20 +53,12 @@ def run(settings: Settings) -> None:
         logging.basicConfig(
             level=settings.log.level_number, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
         )
-    quieten("aiokafka", "faust", "mode", "aiohttp", "asyncio", StateTable.__module__)
+    quieten("aiokafka", "faust", "mode", "aiohttp", "asyncio", StateTable.__module__, QuickTransport.__module__)
     warnings.filterwarnings("ignore", category=DeprecationWarning)
-    with tempfile.TemporaryDirectory(prefix="evenload-scorer-") as datadir:
+    with tempfile.TemporaryDirectory(prefix="evenload-scorer-", ignore_cleanup_errors=True) as datadir:
         code = asyncio.run(_main(settings, Path(datadir)))
-    _leave_threads_behind(code)
     if code:
         raise SystemExit(code)
-
-
-def _leave_threads_behind(code: int) -> None:
-    """End at once if a client thread did not stop: the interpreter would wait for it without end."""
-    if any(thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()):
-        logging.shutdown()
-        os._exit(code)
 
 
 async def _main(settings: Settings, datadir: Path) -> int:
@@ -71,16 +66,16 @@ async def _main(settings: Settings, datadir: Path) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    worker = Worker(settings, datadir)
+    code = 1
     try:
-        await worker.run(stop)
+        await Worker(settings, datadir).run(stop)
+        code = 0
     except (BusUnavailable, TopicMismatch, TopicRefused, Fatal, OSError) as error:
         logger.error("%s", error)
-        return 1
     except Exception:
         logger.exception("the worker failed")
-        return 1
-    return 0
+    _exit_later(code, TEARDOWN_S, datadir)
+    return code
 
 
 class Worker:
@@ -97,7 +92,7 @@ class Worker:
         self._state = "starting"
         self._alive_ms = _mono_ms()
         self._leaving = False
-        self._code = 1
+        self._datadir = datadir
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set.
@@ -109,7 +104,8 @@ class Worker:
         """
         self._log_start()
         registry = registry_of(self._collector)
-        web = await serve(self._settings.scorer.web_port, self.unready, lambda: render(registry))
+        own = self._settings.scorer
+        web = await serve(own.host, own.web_port, self.unready, lambda: render(registry))
         try:
             if await _first(stop.wait(), self._ensure_topics()) == 0:
                 return
@@ -153,12 +149,12 @@ class Worker:
             await _first(
                 stop.wait(), self._app.failure(), self._crash(), self._tick(), self._watch(), _all(starting, *loops)
             )
-            self._state, self._code = "leaving", 0
-            _exit_later(self._code)
+            self._state = "leaving"
+            _exit_later(0, EXIT_S, self._datadir)
             await self._leave(loops)
         finally:
             self._state = self._state or "ending"
-            _exit_later(self._code)
+            _exit_later(1, EXIT_S, self._datadir)
             await self._stop(starting, loops)
 
     # ---- what runs beside the agent
@@ -282,9 +278,14 @@ async def _all(*tasks: "asyncio.Task[None]") -> None:
         task.result()
 
 
-def _exit_later(code: int) -> None:
-    """End the process after a while, whatever still runs then."""
-    timer = threading.Timer(EXIT_S, os._exit, (code,))
+def _exit_later(code: int, after_s: float, datadir: Path) -> None:
+    """End the process after a while, whatever still runs then; the earliest call counts."""
+
+    def leave() -> None:
+        shutil.rmtree(datadir, ignore_errors=True)
+        os._exit(code)
+
+    timer = threading.Timer(after_s, leave)
     timer.daemon = True
     timer.start()
 

@@ -1,4 +1,4 @@
-"""`/healthz`, `/readyz` and `/metrics` on 127.0.0.1. Faust's own server shows more than an operator needs."""
+"""`/healthz`, `/readyz` and `/metrics`. Faust's own server shows more than an operator needs."""
 
 from collections.abc import Callable
 
@@ -6,16 +6,17 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 
-async def serve(port: int, unready: Callable[[], str | None], metrics: Callable[[], bytes]) -> web.AppRunner:
+async def serve(host: str, port: int, unready: Callable[[], str | None], metrics: Callable[[], bytes]) -> web.AppRunner:
     """Start serving; the caller cleans the runner up.
 
     Args:
-        port: on 127.0.0.1; 0 takes any.
+        host: address to listen on.
+        port: 0 takes any.
         unready: returns why the worker is not ready, or None.
         metrics: returns the text of `/metrics`.
 
     Raises:
-        OSError: the port is taken.
+        OSError: the address cannot be listened on.
     """
 
     async def healthz(_: web.Request) -> web.Response:
@@ -35,7 +36,7 @@ async def serve(port: int, unready: Callable[[], str | None], metrics: Callable[
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
+        await web.TCPSite(runner, host, port).start()
     except BaseException:
         await runner.cleanup()
         raise

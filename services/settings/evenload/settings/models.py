@@ -70,7 +70,8 @@ class ScorerSettings(Section):
     """One Faust worker."""
 
     app_id: Name = Field("evenload-scorer", description="Consumer group; the workers of one cluster share it.")
-    web_port: Port = Field(8081, description="Port of `/metrics` and readiness, on 127.0.0.1.")
+    host: str = Field("127.0.0.1", min_length=1, max_length=255, description="Address of `web_port`.")
+    web_port: Port = Field(8081, description="Port of `/metrics` and readiness.")
     flush_ms: int = Field(100, ge=10, le=2000, description="Least time between two snapshots of an instance.")
     heartbeat_ms: int = Field(2000, ge=100, le=60_000, description="Most time between two snapshots of an instance.")
     checkpoint_ms: int = Field(1000, ge=100, le=60_000, description="Least time between two state records.")
@@ -87,7 +88,8 @@ class CollectorSettings(Section):
     """The poller of the engines' gauges, and the linger of every telemetry producer."""
 
     name: Name = Field("", description="Name of the collector in telemetry. Hostname and metrics port if not given.")
-    metrics_port: Port = Field(8082, description="Port of the collector's own `/metrics`, on 127.0.0.1.")
+    host: str = Field("127.0.0.1", min_length=1, max_length=255, description="Address of `metrics_port`.")
+    metrics_port: Port = Field(8082, description="Port of the collector's own `/metrics` and readiness.")
     poll_ms: int = Field(250, ge=50, le=60_000, description="Time between two polls of an instance.")
     timeout_s: float = Field(1.0, gt=0, le=60, description="Limit of one poll.")
     linger_ms_min: int = Field(20, ge=1, le=10_000, description="Shortest time that events wait for a batch.")

@@ -38,6 +38,7 @@ DEFAULT_TRACES = Path("../shared/traces")
 @app.command()
 def run(
     scenario: Annotated[str, typer.Argument(help="A name (s7-step), a family (S7), or the beginning of names (s1-u).")],
+    *,
     policy: Annotated[list[str] | None, typer.Option("--policy", help="Repeatable; NAME or NAME:key=value,...")] = None,
     seeds: Seeds = "1",
     arm: ArmOption = "equal",
@@ -73,6 +74,7 @@ def run(
 
 @app.command()
 def compare(
+    *,
     scenarios: Annotated[str, typer.Option(help="Comma-separated names or families; all by default.")] = "",
     policies: Annotated[
         str, typer.Option(help="Separated by commas (semicolons with key=value,...); all and the oracle by default.")
@@ -114,8 +116,9 @@ def compare(
         print_json(bench.cells_json(cells))
         return
     for name, group in bench.by_scenario(cells).items():
-        rows = [bench.printable(row) for row in bench.scenario_rows(group)]
-        print_rows(rows, as_json=False, title=f"\n{name}: {group[0].case.scenario.shows} [{group[0].source}]")
+        typer.echo(f"\n{name}: {group[0].case.scenario.shows} [{group[0].source}]")
+        for line in bench.lines([bench.printable(row) for row in bench.scenario_rows(group)]):
+            typer.echo(line)
     note = bench.missing_traces(traces, cells)
     if note:
         typer.echo(f"\n{note}", err=True)
