@@ -6,8 +6,14 @@ PYTEST_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.installed
 
+# The compose stack (docs/compose.md). Without .env the simulated engines are part of it; with one, what it says.
+COMPOSE ?= docker compose
+COMPOSE_UP ?= --build
+export COMPOSE
+COMPOSE_PROFILE := $(if $(wildcard .env),,--profile demo)
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format venv clean
+.PHONY: help demo test lint types format venv clean compose-up compose-demo compose-down test-compose
 
 help:
 	@echo "make demo    simulated engines, real Kafka, load, faults, and a summary (4 minutes)"
@@ -16,6 +22,8 @@ help:
 	@echo "make types   mypy --strict"
 	@echo "make format  let ruff rewrite what it can"
 	@echo "make venv    only the environment, in .venv"
+	@echo "make compose-up | compose-demo | compose-down    the stack in containers: docs/compose.md"
+	@echo "make test-compose    its test, which needs a Docker engine and the images"
 	@echo "make clean   remove .venv, caches and .evenload (the embedded Kafka's data)"
 
 demo: $(STAMP)
@@ -36,6 +44,20 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 venv: $(STAMP)
+
+compose-up:
+	$(COMPOSE) $(COMPOSE_PROFILE) up --detach --wait $(COMPOSE_UP)
+
+# Ports come from .env or the environment, as for compose.
+compose-demo: $(STAMP)
+	set -a; if [ -f .env ]; then . ./.env; fi; $(BIN)/python -m tools.compose_demo $(COMPOSE_DEMO_ARGS)
+
+# The volumes stay; COMPOSE_DOWN=--volumes takes them away too.
+compose-down:
+	$(COMPOSE) --profile demo --profile audit down --remove-orphans $(COMPOSE_DOWN)
+
+test-compose: $(STAMP)
+	$(BIN)/pytest -m compose tests/compose $(PYTEST_ARGS)
 
 $(STAMP): requirements/dev.txt pyproject.toml .ci/venv
 	PYTHON="$(PYTHON)" .ci/venv

@@ -1,9 +1,9 @@
 """How fast scoring is, per core: `python benchmarks/scoring/bench.py [--json] [--events N] [--rounds N]`.
 
-CPU time of this process (so a busy machine matters less), median of the rounds, one instance, a mix of events like that
-of a router and a collector: 35 % first tokens, 35 % outcomes, 10 % overdue, 15 % loads, 5 % gauges, 2,000 events per second
-of log time. `naive` changes one state in place (naive.py) and runs in the same rounds; the ratios to it are what to
-compare between machines. The bar: 150,000 events/s of `apply` with the published config, decode excluded.
+CPU time of this process (so a busy machine matters less), median of the rounds, one instance, a mix of events like
+that of a router and a collector: 35 % first tokens, 35 % outcomes, 10 % overdue, 15 % loads, 5 % gauges, 2,000 events
+per second of log time. `naive` changes one state in place (naive.py) and runs in the same rounds; the ratios to it are
+what to compare between machines. The bar: 150,000 events/s of `apply` with the published config, decode excluded.
 """
 
 import argparse
@@ -16,10 +16,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from naive import NaiveScore
-
+from benchmarks.scoring.naive import NaiveScore
 from evenload.schemas import (
     Batch,
     EngineGauges,

@@ -85,7 +85,7 @@ def test_a_restart_from_any_checkpoint_ends_with_identical_bytes(crash_at: int) 
             durable.update(checkpoint.states)
             first.acknowledged(checkpoint)
     states = {name: decode_state(data) for name, data in durable.items()}
-    second = scorer(states=states, position=first.durable - 20)  # a commit may be later than the changelog
+    second = scorer(states=states, position=max(-1, first.durable - 20))  # a commit may be later than the changelog
     for offset, at_ms, data in log[max(0, first.durable - 19) :]:
         second.on_record(offset, at_ms, data, 0.0)
     want = pure_fold(log, config_of)
@@ -107,18 +107,27 @@ def test_a_batch_sent_twice_counts_as_duplicates() -> None:
     assert part.states["a"].successes == 1
 
 
-def test_offsets_that_never_came_are_counted() -> None:
+def test_a_record_that_comes_before_its_turn_is_refused_until_those_before_it_came() -> None:
+    part = scorer(position=3)
+    assert [part.follows(offset) for offset in (2, 3, 4, 5)] == [True, True, True, False]
+    with pytest.raises(AssertionError, match="record 5 came when 4 was due"):
+        part.on_record(5, T0, batch(ok()), 0.0)
+
+
+def test_what_retention_removed_is_counted_and_skipped() -> None:
     part = scorer()
     part.on_record(0, T0, batch(ok()), 0.0)
+    part.skip_to(5)
+    part.skip_to(2)
     part.on_record(5, T0, batch(ok(), seq=1), 0.0)
-    assert part.counts.missed == 4
+    assert (part.counts.missed, part.position) == (4, 5)
 
 
 @pytest.mark.parametrize(
     ("data", "reason"), [(b"\xc1", "corrupt"), (b"", "corrupt"), (b"\x81\xa1v\x63", "version"), (b"\x90", "invalid")]
 )
 def test_what_cannot_be_read_goes_to_the_dead_letters_and_the_next_record_is_applied(data: bytes, reason: str) -> None:
-    part = scorer()
+    part = scorer(position=3)
     letter = part.on_record(4, T0, data, 0.0)
     assert letter is not None
     assert (letter.topic, letter.partition, letter.offset) == ("evenload.telemetry", 0, 4)

@@ -30,6 +30,23 @@ def test_a_partition_that_is_behind_and_stands_still_for_15_s_ends_the_worker() 
     assert look(watchdog, 15, {2: 7}) == "partition 2 is 7 records behind and has stood still for 15 s"
 
 
+def test_a_partition_may_wait_longer_for_its_turn_while_others_get_on() -> None:
+    watchdog = Watchdog(0.0)
+
+    def look_at_two(now_s: int) -> str | None:
+        return watchdog.look(
+            now_s * 1000.0,
+            reachable=True,
+            behind={1: 500, 2: 500},
+            positions={1: now_s, 2: 10},
+            recovered=True,
+            signs_of_life=0,
+        )
+
+    assert [look_at_two(at) for at in range(0, 60, 2)] == [None] * 30
+    assert look_at_two(60) == "partition 2 is 500 records behind and has stood still for 60 s"
+
+
 def test_progress_and_an_empty_log_are_fine() -> None:
     watchdog = Watchdog(0.0)
     assert [look(watchdog, at, {2: 5}, position=at) for at in range(0, 60, 5)] == [None] * 12

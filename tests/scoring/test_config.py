@@ -70,4 +70,6 @@ def test_each_constant_changes_the_digest() -> None:
 
 def test_equal_configs_have_equal_digests() -> None:
     assert digest(ScoringConfig()) == digest(msgspec.convert({}, ScoringConfig)) == digest(DEFAULT)
+    assert digest(ScoringConfig(warmup_score=30, ttft_limit_ms=2000)) == digest(DEFAULT)
+    assert isinstance(ScoringConfig(warmup_score=30).warmup_score, float)
     assert len(digest(DEFAULT)) == 12

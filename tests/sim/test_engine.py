@@ -326,6 +326,9 @@ class SharesHalf:
     def cached_blocks(self, _block_hashes: tuple[int, ...], /) -> int:
         return 10
 
+    def store(self, _block_hashes: tuple[int, ...], /) -> None:
+        pass
+
 
 def test_cached_prefix_blocks_are_not_computed_but_the_last_token_is() -> None:
     engine = Engine(H100, prefixes=SharesHalf())

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from evenload.bench.bars import BarResult, check
 from evenload.bench.grid import Cache, Cell, run_case, run_grid
 from evenload.bench.inputs import DEFAULT, HOW_TO_GET, jobs_of, rows_of, trace_file
 from evenload.bench.tables import lines, printable, scenario_rows
@@ -18,6 +19,7 @@ __all__ = [
     "Cell",
     "Request",
     "cells_json",
+    "check",
     "compare",
     "lines",
     "listing",
@@ -145,6 +147,12 @@ def listing(traces: Path) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def bar_text(result: BarResult) -> str:
+    """Return a bar and what it met, in words."""
+    bar = result.bar
+    return f"{bar.scenario} {bar.policy}: {bar.figure} is {result.found:g}, at most {bar.most:g} is allowed"
 
 
 def missing_traces(traces: Path, cells: Sequence[Cell]) -> str | None:

@@ -1,5 +1,6 @@
 """Did the story hold? Pure: client results, marks and samples in, verdicts with their figures out."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -77,7 +78,7 @@ def share(results: Iterable[Result], engine: str) -> float | None:
 
 def window_shares(run: Run, engine: str, start_s: float, end_s: float) -> list[tuple[float, float]]:
     """(end of window, share) for all windows inside `[start_s, end_s]`; windows without requests are left out."""
-    count = int((end_s - start_s - WINDOW_S) / GRID_S + 1e-9) + 1
+    count = math.floor((end_s - start_s - WINDOW_S) / GRID_S + 1e-9) + 1
     ends = [start_s + WINDOW_S + index * GRID_S for index in range(max(0, count))]
     found = [(end, share(run.between(end - WINDOW_S, end), engine)) for end in ends]
     return [(end, value) for end, value in found if value is not None]

@@ -74,9 +74,10 @@ class Director:
             self._play(step)
 
     def close(self) -> None:
-        """Wait for what is still being done to Kafka, so that it can be stopped."""
-        if self._errand is not None:
-            self._errand.join()
+        """Break off what is still being done to Kafka: somebody wants to leave."""
+        while self._errand is not None and not self._errand.done():
+            self._broker.kill()  # whoever waits for it to answer, or to end, notices
+            self._errand.join(TICK_S)
 
     def marks_of(self, lane: Lane) -> list[Mark]:
         """The marks in the time of a lane's load."""
@@ -161,9 +162,9 @@ class _Errand:
         """Whether it has ended, in whatever way."""
         return not self._thread.is_alive()
 
-    def join(self) -> None:
-        """Wait for its end, however it ends."""
-        self._thread.join()
+    def join(self, timeout_s: float) -> None:
+        """Wait for its end, however it ends, within a bound."""
+        self._thread.join(timeout_s)
 
     def wait(self) -> None:
         """Wait for its end.

@@ -25,7 +25,6 @@ MODEL: Final = "demo-8b"
 ENGINES: Final = 6
 ADMIN_TIMEOUT_S: Final = 5.0
 ROUTER_DRAIN_S: Final = 3.0
-GRACE_S: Final = 8.0
 
 Log = Callable[[str, str], None]
 
@@ -248,7 +247,6 @@ class Lane:
                 argv,
                 env=child_environment(settings),
                 ready=lambda: answers(ready_url, timeout_s=1.0),
-                grace_s=GRACE_S,
                 restart=None,
             )
         )

@@ -15,11 +15,13 @@ from evenload.demo.checks import WINDOW_S
 from evenload.demo.director import Moment
 from evenload.demo.lane import Lane
 from evenload.demo.load import Result, percentile
+from evenload.demo.load_client import Outcome
 from evenload.demo.observe import attempt_shares
 from evenload.demo.story import Step
 
 PLAIN_EVERY_S: Final = 2.0
-EVENTS_MAX: Final = 7
+EVENTS_MAX: Final = 12
+ROWS_OF_A_LANE: Final = 6  # besides its engines: title, two of the header, routers, clients, an empty one
 RECENT_MAX: Final = 2000  # results looked at for the figures of the last seconds
 
 
@@ -137,8 +139,11 @@ def client_words(lane: Lane) -> str:
     recent = recent_results(lane)
     times = [r.ttft_ms for r in recent if r.ttft_ms is not None]
     p50 = f"{percentile(times, 50):.0f}/{percentile(times, 99):.0f} ms" if times else "-"
-    failed = sum(not r.ok for r in lane.load.results)
-    return f"{len(lane.load.results)} answered, {failed} failed, p50/p99 {p50}"
+    failed = [r for r in lane.load.results if not r.ok]
+    # A lane with two routers has one killed, with the streams on it; the checks look at when exactly.
+    cut = sum(r.outcome is Outcome.CUT and r.router == lane.routers[-1] for r in failed) if lane.routers[1:] else 0
+    words = f"{len(failed) - cut} failed" + (f", {cut} cut with their router" if cut else "")
+    return f"{len(lane.load.results)} answered, {words}, p50/p99 TTFT {p50}"
 
 
 class LiveView(_Base):
@@ -177,13 +182,15 @@ class LiveView(_Base):
         head = Text.assemble((f" {moment.elapsed_s:4.0f} s  ", "bold"), (moment.step.title, "bold cyan"), f"  ({more})")
         parts: list[RenderableType] = [head, Text()]
         for lane in self.lanes:
-            parts += [_table(lane), _state_line(lane, moment), Text()]
-        events = list(self._events)[:-1]
+            parts += [_table(lane, moment.step), _state_line(lane, moment), Text()]
+        room = self._console.height - 3 - sum(ROWS_OF_A_LANE + len(lane.engines.names) for lane in self.lanes)
+        events = list(self._events)[:-1][-max(0, room) :] if room > 0 else []
         parts += [Text(f" {event}", style="dim") for event in events]
         return Group(*parts)
 
 
-def _table(lane: Lane) -> Table:
+def _table(lane: Lane, step: Step) -> Table:
+    sick = lane.engines.names[step.engine] if step.fault and step.engine is not None else None
     table = Table(title=f" {lane.name}", title_justify="left", show_edge=False, pad_edge=True, title_style="bold")
     for name in ("engine", "score", "", "ttft", "error", "queue", "in flight", "share", "", "TTFT p50"):
         table.add_column(name, justify="left" if name in ("engine", "") else "right", no_wrap=True)
@@ -191,7 +198,7 @@ def _table(lane: Lane) -> Table:
         score = row.score
         style = "" if score is None else "green" if score >= 85 else "yellow" if score >= 60 else "bold red"
         table.add_row(
-            row.name,
+            Text(row.name, style="bold red" if row.name == sick else ""),
             Text("-" if score is None else f"{score:.0f}", style=style),
             Text(bar((score or 0.0) / 100, 12), style=style),
             *(Text(f"{term:.2f}", style="red" if term >= 0.2 else "") for term in row.terms),

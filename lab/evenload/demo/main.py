@@ -23,7 +23,7 @@ from evenload.demo.lane import ENGINES, MODEL, Lane, Plan
 from evenload.demo.live import LiveView, PlainView
 from evenload.demo.stack import FOLDER, LogFolder, Stack, demo_folder, free_bootstrap
 from evenload.demo.story import FULL, QUICK, Step, baseline, expected_seconds, story
-from evenload.demo.summary import HEADERS, Summary, cells, figures, markdown, verdict
+from evenload.demo.summary import HEADERS, TITLE, Summary, cells, figures, markdown, verdict
 from evenload.demo.workload import Trace, TraceError
 from evenload.settings import Settings
 
@@ -154,6 +154,8 @@ def _notes(stack: Stack, trace: Trace, options: Options, seconds: float) -> list
     late_ms = max((lane.load.counts.get("late_ms_max", 0.0) for lane in lanes if lane.load), default=0.0)
     notes = [
         f"load: {'; '.join(trace.notes)}; {options.rate_rps:g} requests/s per fleet, open loop, seed {options.seed}",
+        "TTFT counts from the scheduled arrival; refused attempts were tried elsewhere; streams that were on the "
+        "killed router are not among the lost",
         f"each fleet: {ENGINES} simulated engines ({plan.preset}, speed {plan.speed:g}); evenload has 2 routers, "
         "the baselines one each, and they replay the two instance faults only",
         f"the generator was at most {late_ms:.0f} ms late; everything took {seconds:.0f} s on this machine",
@@ -182,9 +184,9 @@ def _write(summary: Summary, options: Options, out: TextIO) -> None:
 
 
 def _table(summary: Summary) -> Table:
-    table = Table(title="TTFT in ms", title_justify="left", show_edge=False)
+    table = Table(title=TITLE, title_justify="left", show_edge=False)
     for index, header in enumerate(HEADERS):
-        table.add_column(header, justify="right" if index else "left")
+        table.add_column(header, justify="right" if index else "left", no_wrap=index == 0)
     for row in summary.figures:
         table.add_row(*cells(row))
     return table

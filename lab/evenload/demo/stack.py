@@ -3,10 +3,12 @@
 import asyncio
 import os
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 from evenload.broker import Broker
@@ -17,6 +19,8 @@ from evenload.cli.supervise import Supervisor
 from evenload.demo.lane import HOST, Lane, LaneSpec, Plan
 
 FOLDER: Final = Path(".evenload") / "demo"
+GRACE_S: Final = 8.0  # between SIGTERM and SIGKILL
+HASTY_GRACE_S: Final = 2.0  # the same after Ctrl-C or an error
 LOG_BYTES_MAX: Final = 4 * 1024 * 1024  # per process
 
 EVENLOAD: Final = LaneSpec("evenload", "engine", "health-ramp", "evenload", ("router-a", "router-b"))
@@ -87,11 +91,19 @@ class Stack:
 
     def __enter__(self) -> "Stack":
         self._exits.callback(self.broker.stop)
-        self._exits.callback(self.supervisor.stop)
+        self._exits.push(self._stop_children)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._exits.close()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._exits.__exit__(kind, error, at)
+
+    def _stop_children(self, kind: type[BaseException] | None, *_: object) -> None:
+        """All at once; without Kafka some would take their time, which somebody who pressed Ctrl-C does not have."""
+        deadline_s = time.monotonic() + (GRACE_S if kind is None else HASTY_GRACE_S)
+        for child in self.supervisor.children:
+            child.send(signal.SIGTERM)
+        for child in reversed(self.supervisor.children):
+            child.stop(grace_s=max(0.1, deadline_s - time.monotonic()))
 
     def start_story(self) -> Lane:
         """Start Kafka, engines, scorer, collector and routers.
@@ -127,8 +139,11 @@ class Stack:
         return self.baselines
 
     def kill(self) -> None:
-        """End all processes without grace; safe in a signal handler."""
+        """End all processes but Kafka without grace; safe in a signal handler."""
         self.supervisor.kill()
+        for lane in (self.story, *self.baselines):
+            if lane is not None and lane.load is not None:
+                lane.load.child.stop_now()
 
     def _lane(self, spec: LaneSpec) -> Lane:
         lane = Lane(self.supervisor, self.plan, spec)

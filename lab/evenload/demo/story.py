@@ -71,19 +71,27 @@ class Mark:
 class Pace:
     """Lengths in seconds; the shortened story differs in these only."""
 
-    warm_up_s: float = 10.0
+    warm_up_s: float = 8.0
     slow_s: float = 30.0
     heal_s_max: float = 30.0
     saturate_s: float = 30.0
-    settle_s: float = 4.0
+    settle_s: float = 3.0
     outage_s: float = 8.0
     return_s_max: float = 20.0
-    baseline_warm_up_s: float = 4.0
+    baseline_warm_up_s: float = 3.0
 
 
 FULL: Final = Pace()
+# Too short to wait for the healed engine's share: that check then looks at the steps that follow as well.
 QUICK: Final = Pace(
-    warm_up_s=6, slow_s=9, heal_s_max=30, saturate_s=6, settle_s=2, outage_s=4, return_s_max=20, baseline_warm_up_s=2
+    warm_up_s=5,
+    slow_s=8,
+    heal_s_max=2,
+    saturate_s=3,
+    settle_s=1,
+    outage_s=3,
+    return_s_max=20,
+    baseline_warm_up_s=2,
 )
 
 _SATURATION: Final = (

@@ -5,8 +5,8 @@ when decoders finish (their true output lengths are known). Preemptions are not 
 tokens, not in blocks.
 """
 
-from collections.abc import Sequence
-from heapq import heappop
+from collections.abc import Iterable
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from evenload.sim.engine import Engine
@@ -14,6 +14,7 @@ from evenload.sim.instance import Instance
 from evenload.sim.jobs import Job
 from evenload.sim.presets import BLOCK_TOKENS, EnginePreset
 from evenload.sim.provider import Provider
+from evenload.sim.sequence import Sequence
 
 STEPS_MAX = 5_000
 
@@ -47,7 +48,8 @@ def unloaded_ttft_ms(machine: EnginePreset, prompt_tokens: int) -> float:
 class _Roll:
     """An engine on counters. A friend of the engine: it reads private ones, so that the engine keeps no copies for it.
 
-    The queue has `[tokens to compute, tokens computed, whether it holds a place]` in order of service.
+    The queue has `[tokens to compute, tokens computed, whether it holds a place, output tokens to come]` in order of
+    service.
     """
 
     def __init__(self, engine: Engine, job: Job, now_ms: float) -> None:
@@ -59,16 +61,18 @@ class _Roll:
         self.free_tokens = float(engine._free_blocks * BLOCK_TOKENS)
         self.running = len(engine._running)
         self.finishes = engine._finishes.copy()  # a heap, with entries of sequences that have gone since
+        self.joined: list[tuple[int, int, float]] = []  # a heap of those that join on the way: due, order, cache then
+        self.order = 0
         self.at_ms = now_ms
         self.queue: list[list[float]] = []
         if engine._run is not None:
             self._rest_of_step(engine, now_ms)
-        self.queue += [[float(sequence.target), 0.0, 0.0] for sequence in engine._waiting]
+        self.queue += [[float(one.target), 0.0, 0.0, _output_left(one)] for one in engine._waiting]
         self.awaiting = len(self.queue)
         cached = engine._prefixes.cached_blocks(job.hashes) * BLOCK_TOKENS if job.hashes else 0
         cached = min(cached, (job.prompt_tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS)
         own = float(job.prompt_tokens - cached)
-        self.queue.append([own, float(cached), 0.0])
+        self.queue.append([own, float(cached), 0.0, 0.0])
         self.work_ms = self.factor * (
             self.machine.per_token_ms * own + self.machine.attention_ms * own * (cached + own / 2)
         )
@@ -77,18 +81,16 @@ class _Roll:
         run = engine._run
         assert run is not None
         self.at_ms = max(now_ms, run.end_ms(run.done + 1))
-        if self.decoders:
-            self.step += 1
-            self.kv_read += self.decoders
+        self.step += 1
+        self.kv_read += self.decoders
         for sequence, tokens in run.chunks:
             left = sequence.target - sequence.computed - tokens
             if sequence.gone:
                 continue
             if left > 0:
-                self.queue.append([left, sequence.computed + tokens, 1.0])
+                self.queue.append([left, sequence.computed + tokens, 1.0, _output_left(sequence)])
             else:
-                self.decoders += 1
-                self.kv_read += sequence.target
+                self._join(sequence.target, _output_left(sequence))
 
     def walk(self) -> float:
         """Return when the last of the queue has its first token."""
@@ -96,31 +98,47 @@ class _Roll:
         for _ in range(STEPS_MAX):
             self._retire()
             done, prefill, work = self._admit(head)
-            steps = 1
-            if not prefill and self.finishes:
-                steps = max(1, self.finishes[0][0] - self.step)
-            self._pass(steps, prefill, work)
+            self._pass(1 if prefill else self._steps_to_finish(), prefill, work)
             for item in self.queue[head:done]:
-                self.decoders += 1
-                self.kv_read += item[1]
+                self._join(item[1], item[3])
             head = done
             if head == len(self.queue):
                 break
         return self.at_ms
 
+    def _join(self, kv_tokens: float, output_left: float) -> None:
+        if output_left <= 1:
+            self.running -= 1
+            self.free_tokens += kv_tokens
+            return
+        self.decoders += 1
+        self.kv_read += kv_tokens
+        self.order += 1
+        due = self.step + int(output_left) - 1
+        heappush(self.joined, (due, self.order, kv_tokens + output_left - 1))
+
+    def _steps_to_finish(self) -> int:
+        due = [heap[0][0] for heap in (self.finishes, self.joined) if heap]
+        return max(1, min(due) - self.step) if due else 1
+
     def _retire(self) -> None:
+        joined = self.joined
+        while joined and joined[0][0] <= self.step:
+            self._leave(heappop(joined)[2])
         finishes = self.finishes
         while finishes:
             due, _, sequence = finishes[0]
             if not sequence.gone and sequence.finish_step == due:
                 if due > self.step:
                     return
-                tokens = sequence.kv_tokens(self.step)
-                self.decoders -= 1
-                self.running -= 1
-                self.kv_read -= tokens
-                self.free_tokens += tokens
+                self._leave(sequence.kv_tokens(self.step))
             heappop(finishes)
+
+    def _leave(self, tokens: float) -> None:
+        self.decoders -= 1
+        self.running -= 1
+        self.kv_read -= tokens
+        self.free_tokens += tokens
 
     def _admit(self, head: int) -> tuple[int, float, float]:
         """Fill a step; return up to where the queue is done after it, its prompt tokens, and its attention work."""
@@ -156,13 +174,17 @@ class _Roll:
         self.free_tokens -= steps * self.decoders
 
 
+def _output_left(sequence: Sequence) -> float:
+    return float(sequence.request.output_tokens - sequence.emitted)
+
+
 def outlook(engine: Engine, job: Job, now_ms: float) -> Outlook:
     """Roll an engine forward until a request that comes now has its first token."""
     roll = _Roll(engine, job, now_ms)
     return Outlook(roll.walk(), roll.work_ms, roll.awaiting)
 
 
-def healthy_ttft_ms(instances: Sequence[Instance], job: Job, now_ms: float) -> float | None:
+def healthy_ttft_ms(instances: Iterable[Instance], job: Job, now_ms: float) -> float | None:
     """TTFT that a typical healthy instance would give now: the median of those without a fault; None without any."""
     found: list[float] = []
     for instance in instances:

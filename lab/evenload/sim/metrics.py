@@ -13,9 +13,11 @@ Of the first fault of a scenario, `F` being the faulty instance:
 
 - `fault_ttft_p99_ms`, `fault_unserved_share`: over requests that came while it was on.
 - `harmed_share`: of those, whose TTFT is above twice what a healthy instance would have given at that moment.
-- `t95_s`: time from which F's share of attempts, probes apart, stays at or below 5 % over sliding windows of 500 ms, for
+- `t95_s`: time from which F's share of attempts, probes apart, stays at or below 5 % over sliding windows of 500 ms,
+for
   5 s; the window's end counts.
-- `fault_share`: F's share of attempts from 1 s after the fault until it heals, probes apart; `fault_probe_share`: probes.
+- `fault_share`: F's share of attempts from 1 s after the fault until it heals, probes apart; `fault_probe_share`:
+probes.
 - `back90_s`: after healing, when F first has 90 % of its fair share over 5 s; `overshoot`: the most it gets, in fair
   shares.
 """

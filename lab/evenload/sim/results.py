@@ -81,6 +81,7 @@ class Result:
 
     def ended(self, number: int, status: int, took_ms: float) -> None:
         """Note the end of a request; what did not end well has no TTFT."""
+        assert self.status[number] == OPEN, f"request {number} ended twice"
         self.status[number] = status
         self.end_ms[number] = took_ms
         if status != OK:

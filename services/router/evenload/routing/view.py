@@ -56,6 +56,7 @@ class _Entry:
         "folded_seq",
         "included_seq",
         "loads",
+        "no_share",
         "own_share",
         "partition",
         "score",
@@ -78,7 +79,7 @@ class _Entry:
         self.folded_seq: int | None = None  # first own batch that the tail's bound pushed into the base
         self.tail: deque[_Own] = deque()
         self.loads: deque[tuple[int, RouterLoad]] = deque(maxlen=64)  # own reports by batch
-        self.own_share = RouterLoad(instance=instance)  # the own report that the snapshot's sums contain
+        self.own_share = self.no_share = RouterLoad(instance=instance)  # the own report in the snapshot's sums
 
     def advance(self, now_ms: int) -> None:
         """Bring the folded state to the tick of `now_ms`, and its score with it."""
@@ -102,7 +103,7 @@ class _Entry:
     def find_own_share(self, known: "_Partition") -> None:
         """Find the newest own report that the base includes; called when the base or what it includes has changed."""
         loads = self.loads
-        self.own_share = RouterLoad(instance=self.base.instance)
+        self.own_share = self.no_share
         while loads and self.includes(loads[0][0], known):
             self.own_share = loads[0][1]
             if len(loads) == 1 or not self.includes(loads[1][0], known):
@@ -190,7 +191,8 @@ class FleetView:
         entry.find_own_share(known)
 
     def _drop_included(self, entry: _Entry, known: _Partition) -> None:
-        entry.tail = deque(own for own in entry.tail if not entry.includes(own.seq, known))
+        if entry.tail:
+            entry.tail = deque([own for own in entry.tail if not entry.includes(own.seq, known)])
 
     def _bound(self, entry: _Entry, now_ms: int) -> None:
         tail = entry.tail
@@ -222,10 +224,10 @@ class FleetView:
             and now_ms - (entry.snapshot_ms or 0) < entry.config.load_expire_ms
         ):
             own = entry.own_share
-            view.others_in_flight = max(0, snapshot.in_flight - own.in_flight)
-            view.others_awaiting = max(0, snapshot.awaiting - own.awaiting)
-            view.others_in_flight_tokens = max(0, snapshot.in_flight_tokens - own.in_flight_tokens)
-            view.others_awaiting_tokens = max(0, snapshot.awaiting_tokens - own.awaiting_tokens)
+            view.others_in_flight = _excess(snapshot.in_flight, own.in_flight)
+            view.others_awaiting = _excess(snapshot.awaiting, own.awaiting)
+            view.others_in_flight_tokens = _excess(snapshot.in_flight_tokens, own.in_flight_tokens)
+            view.others_awaiting_tokens = _excess(snapshot.awaiting_tokens, own.awaiting_tokens)
         return view
 
     def snapshot(self, instance: str) -> InstanceSnapshot | None:
@@ -268,6 +270,10 @@ class FleetView:
                 return None
             oldest = max(oldest, mono_ms - known.received_at_ms)
         return oldest
+
+
+def _excess(all_of_them: int, own: int) -> int:
+    return all_of_them - own if all_of_them > own else 0
 
 
 def _with_offset(state: InstanceState, as_of: int) -> InstanceState:

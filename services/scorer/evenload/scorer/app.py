@@ -9,7 +9,7 @@ partition is still the same.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ from evenload.scoring import ScoringConfig
 from evenload.settings import Settings
 
 DEAD_LETTERS_MAX = 1_000  # not acknowledged yet, per partition; beyond, the agent waits
-RESEEKS_MAX = 3  # then what is missing is gone, for instance because retention removed it
+FETCH_BYTES = 131_072  # per partition: Faust works off all that was fetched of some before it asks for the others
+BUFFER_EVENTS = 256  # between Faust's fetcher and the agent; a partition waits until half of it is worked off
 YIELD_MS = 20.0  # the agent lets the timers run at least this often while it works off a backlog
 
 logger = logging.getLogger(__name__)
@@ -69,20 +70,11 @@ class Assigned:
     Attributes:
         pending: events applied and not acknowledged, in order.
         dead_letters: records that could not be applied and are not among the dead letters yet.
-        reseeks: how often Faust had to be told the place since it last brought the record that follows.
     """
 
     scorer: PartitionScorer
     pending: list[Any] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
-    reseeks: int = 0
-
-    def in_order(self, offset: int) -> bool:
-        """Tell whether to take a record; one that comes too early is taken only when those before it cannot be had."""
-        if offset > self.scorer.position + 1 and self.reseeks < RESEEKS_MAX:
-            return False
-        self.reseeks = 0
-        return True
 
 
 class ScorerApp:
@@ -107,6 +99,7 @@ class ScorerApp:
         self.activity = Activity()
         self.assigned: dict[int, Assigned] = {}
         self.recovered = False
+        self._unsettled = False
         self._partitions = settings.kafka.partitions
         self._config_of = config_of
         self._options = Options(
@@ -170,7 +163,7 @@ class ScorerApp:
             assigned[tp.partition] = Assigned(await self._take_over(tp, committed.get(tp)))
         self.assigned = assigned
         self.activity.recoveries += 1
-        self.recovered = True
+        self.recovered = self._unsettled = True
         logger.info("owns partitions %s", sorted(assigned) or "none")
 
     async def _take_over(self, tp: TP, committed: int | None) -> PartitionScorer:
@@ -209,18 +202,27 @@ class ScorerApp:
             if not await consumer._commit({tp: resume}):
                 raise Fatal(f"partition {tp.partition}: offset {resume} could not be committed")
         # Faust does not seek where nothing, or 0, is committed, though it may have dropped records while rebalancing.
-        await consumer.seek(tp, resume)
+        await consumer.seek_wait({tp: resume})
         return resume
 
-    async def find_place(self, partition: int) -> None:
-        """Make Faust read on where the partition stands: records wait, and it does not bring them."""
-        owned = self.assigned.get(partition)
-        if owned is None:
-            return
-        owned.reseeks += 1
-        self.activity.reseeks += 1
-        logger.warning("partition %d: reads again from offset %d", partition, owned.scorer.position + 1)
-        await self.faust.consumer.seek(self.place(partition), owned.scorer.position + 1)
+    async def settle(self) -> None:
+        """Once Faust is done with a rebalance, tell it each partition's place: it empties its buffers after seeking."""
+        if self._unsettled and self.recovered and not self.faust.rebalancing:
+            self._unsettled = False
+            await self._seek(self.assigned)
+
+    async def find_place(self, partitions: Iterable[int]) -> None:
+        """Make Faust read on where partitions stand: records wait, and it does not bring them."""
+        lost = [partition for partition in partitions if partition in self.assigned]
+        if lost:
+            self.activity.reseeks += len(lost)
+            logger.warning("partitions %s stand still: told Faust again where to read", lost)
+            await self._seek(lost)
+
+    async def _seek(self, partitions: Iterable[int]) -> None:
+        places = {self.place(partition): self.assigned[partition].scorer.position + 1 for partition in partitions}
+        if places:
+            await self.faust.consumer.seek_wait(places)
 
     # ---- telemetry
 
@@ -237,8 +239,8 @@ class ScorerApp:
         async for event in stream.noack().events():
             message = event.message
             owned = self.assigned.get(message.partition)
-            if owned is None or not owned.in_order(message.offset):
-                continue  # it is read again: by the new owner after a rebalance, or by us after `find_place`
+            if owned is None or not owned.scorer.follows(message.offset):
+                continue  # it is read again: by the new owner after a rebalance, or by us after a seek
             start_ms = _mono_ms()
             letter = owned.scorer.on_record(
                 message.offset, round(message.timestamp * 1000), message.value or b"", start_ms
@@ -357,6 +359,8 @@ def _faust_app(settings: Settings, datadir: Path) -> faust.App:
         broker_request_timeout=max(30, session_s),
         broker_commit_interval=1.0,
         table_standby_replicas=0,  # in memory they save nothing, and each rebalance waits 3 s longer for them
+        stream_buffer_maxsize=BUFFER_EVENTS,
+        consumer_max_fetch_size=FETCH_BYTES,
         stream_wait_empty=False,  # what is not acknowledged is read again; waiting would hold up rebalances
         producer_request_timeout=60.0,
         producer_max_request_size=MESSAGE_BYTES_MAX,

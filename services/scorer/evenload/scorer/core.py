@@ -65,7 +65,7 @@ class Counts:
 
     Attributes:
         duplicates: events that a state had already: a batch sent twice, or read again after a restart.
-        missed: offsets that were never seen, for instance because retention removed them first.
+        missed: offsets that were never seen, because retention removed them first.
     """
 
     records: int = 0
@@ -122,7 +122,7 @@ class PartitionScorer:
             options: of the worker.
             config_of: scoring config by instance id.
             states: recovered states.
-            position: offset before the first one that will be read; -1 when that is not known.
+            position: offset before the first one that will be read.
             caught_up_at: offset up to which any recovered state record vouches.
             rewrite: instances whose state record in the changelog is older than it should be.
             owns: whether an instance belongs to this partition.
@@ -167,6 +167,16 @@ class PartitionScorer:
 
     # ---- records
 
+    def follows(self, offset: int) -> bool:
+        """Tell whether a record may be applied: those before it were. Later ones must be read again in their turn."""
+        return offset <= self.position + 1
+
+    def skip_to(self, offset: int) -> None:
+        """Go on at `offset` though records before it were never seen: the log begins there now."""
+        if offset > self.position + 1:
+            self.counts.missed += offset - self.position - 1
+            self.position = offset - 1
+
     def on_record(self, offset: int, timestamp_ms: int, data: bytes, mono_ms: float) -> DeadLetter | None:
         """Apply a telemetry record; returns what must go to the dead letters before the record may be forgotten.
 
@@ -199,8 +209,7 @@ class PartitionScorer:
         return self._dead_letter(offset, data, reason, f"{reason}: {', '.join(names[:5])} ({len(names)} in all)")
 
     def _advance(self, offset: int, timestamp_ms: int, mono_ms: float) -> None:
-        if self.position >= 0 and offset > self.position + 1:
-            self.counts.missed += offset - self.position - 1
+        assert self.follows(offset), f"record {offset} came when {self.position + 1} was due"
         self.position = offset
         self.counts.records += 1
         if self._seen_ms is None:

@@ -31,7 +31,7 @@ with warnings.catch_warnings():  # Faust's imports warn of what only its authors
 
 TICK_S = 0.1
 LOOK_S = 2.0  # between two looks of the watchdog
-STANDING_MS = 1_500.0  # after so long behind and without progress, Faust is told where the partition stands
+STANDING_MS = 4_000.0  # after so long behind and without progress, Faust is told where the partition stands
 ASK_S = 5.0  # for Kafka to answer it
 FINISH_S = 5.0  # for a flush under way to end
 LEAVE_S = 5.0  # for the last checkpoint
@@ -143,6 +143,7 @@ class Worker:
         loops = [
             asyncio.create_task(self._every(self._settings.scorer.flush_ms / 1000, self._app.publish)),
             asyncio.create_task(self._every(TICK_S, self._app.checkpoint)),
+            asyncio.create_task(self._every(TICK_S, self._app.settle)),
         ]
         self._alive_ms = _mono_ms()
         try:
@@ -201,8 +202,7 @@ class Worker:
             if reason is not None:
                 self._state = reason
                 raise Fatal(reason)
-            for partition in watchdog.standing(_mono_ms(), STANDING_MS):
-                await self._app.find_place(partition)
+            await self._app.find_place(watchdog.standing(_mono_ms(), STANDING_MS))
             await asyncio.sleep(LOOK_S)
 
     async def _behind(self) -> dict[int, int] | None:
@@ -219,7 +219,8 @@ class Worker:
         for partition, owned in self._app.assigned.items():
             place = places.get(partition)
             if place in ends and place in starts:
-                lag[partition] = max(0, ends[place] - max(owned.scorer.position + 1, starts[place]))
+                owned.scorer.skip_to(starts[place])
+                lag[partition] = max(0, ends[place] - owned.scorer.position - 1)
         self._collector.lag = lag
         return lag
 

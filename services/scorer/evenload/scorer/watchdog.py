@@ -1,14 +1,16 @@
-"""Tells a worker that hangs from one that waits for Kafka.
+"""Tells a worker that hangs from one that waits for Kafka, and from one that is only busy.
 
-A partition hangs when Kafka says that there are records to read and none was applied for 15 s. While Kafka does not
-answer, nothing can be said of partitions; but if it answers another client, and the worker's own goes without answers
-for 30 s, that one hangs. A worker that gets no partitions, or does not finish recovering, hangs when nothing
-at all happened for 30 s.
+A partition hangs when Kafka says that there are records to read and none was applied for 15 s. While other partitions
+get on it is given 60 s, because a worker with a backlog and too little CPU works partitions off in turns. While Kafka
+does not answer, nothing can be said of partitions; but if it answers another client, and the worker's own goes without
+answers for 30 s, that one hangs. A worker that gets no partitions, or does not finish recovering, hangs when nothing at
+all happened for 30 s.
 """
 
 from collections.abc import Mapping
 
 PARTITION_MS = 15_000.0
+TURN_MS = 60_000.0
 WORKER_MS = 30_000.0
 
 
@@ -19,6 +21,7 @@ class Watchdog:
         self._partition_ms = partition_ms
         self._worker_ms = worker_ms
         self._positions: dict[int, tuple[int, float]] = {}
+        self._moved_ms = now_ms
         self._signs_of_life: int | None = None
         self._alive_ms = now_ms
 
@@ -61,11 +64,17 @@ class Watchdog:
         for gone in self._positions.keys() - positions.keys():
             del self._positions[gone]
         for partition, position in positions.items():
-            last, since_ms = self._positions.get(partition, (None, now_ms))
-            records = 0 if behind is None else behind.get(partition, 0)
-            if records <= 0 or last != position:
+            last, _ = self._positions.get(partition, (None, now_ms))
+            if last != position:
+                self._moved_ms = now_ms
+            if last != position or behind is None or behind.get(partition, 0) <= 0:
                 self._positions[partition] = (position, now_ms)
-            elif now_ms - since_ms >= self._partition_ms:
-                still_s = (now_ms - since_ms) / 1000
-                return f"partition {partition} is {records} records behind and has stood still for {still_s:.0f} s"
+        for partition, (_, since_ms) in self._positions.items():
+            still_ms = now_ms - since_ms
+            alone = now_ms - self._moved_ms < self._partition_ms
+            if behind is not None and still_ms >= (TURN_MS if alone else self._partition_ms):
+                records = behind.get(partition, 0)
+                return (
+                    f"partition {partition} is {records} records behind and has stood still for {still_ms / 1000:.0f} s"
+                )
         return None

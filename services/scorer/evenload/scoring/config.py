@@ -1,5 +1,6 @@
 """The constants of scoring: one frozen, validated config per pool."""
 
+import functools
 import hashlib
 from typing import Annotated, Literal
 
@@ -66,9 +67,10 @@ class ScoringConfig(Struct, frozen=True, kw_only=True):
         """Refuse values outside the fields' bounds, also when constructed in code, and what no field can express."""
         for field in msgspec.structs.fields(self):
             try:
-                msgspec.convert(getattr(self, field.name), field.type)
+                value = msgspec.convert(getattr(self, field.name), field.type)
             except msgspec.ValidationError as error:
                 raise ValueError(f"{field.name} is {getattr(self, field.name)!r}: {error}") from error
+            msgspec.structs.force_setattr(self, field.name, value)  # 30 becomes 30.0: equal configs have one digest
         if self.ttft_weight + self.error_weight + self.queue_weight > 1.0 + 1e-9:
             raise ValueError("ttft_weight + error_weight + queue_weight must be at most 1")
         if not self.cooling_ms <= self.cooling_ms_max <= self.cooling_ms_cap:
@@ -78,6 +80,7 @@ class ScoringConfig(Struct, frozen=True, kw_only=True):
 DEFAULT = ScoringConfig()
 
 
+@functools.lru_cache(maxsize=256)
 def digest(config: ScoringConfig) -> str:
     """Return 12 hex digits that differ when any constant differs."""
     return hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:12]

@@ -28,7 +28,8 @@ def terms(state: InstanceState, tick: int, config: ScoringConfig) -> tuple[float
         error = error_term(state.err_sum / (state.err_sum + state.ok_sum), config)
     else:
         error = 0.0
-    if state.gauges_ms is None or now_ms - state.gauges_ms >= config.gauges_expire_ms:
+    gauges_ms = state.gauges_ms
+    if gauges_ms is None or now_ms - gauges_ms >= config.gauges_expire_ms:
         queue = 0.0
     else:
         queue = queue_term(state.waiting, state.kv_usage, config)

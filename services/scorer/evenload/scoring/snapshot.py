@@ -25,11 +25,12 @@ def snapshot(state: InstanceState, now_ms: int, config: ScoringConfig = DEFAULT)
     """Return what the scorer publishes of an instance at log time `now_ms`."""
     now = at(state, now_ms, config)
     ttft, error, queue = terms(now, now.tick, config)
+    raw = raw_score(now, now.tick, config)
     loads = _valid_loads(now, config)
     now.watermarks, now.loads = {}, {}
     return InstanceSnapshot(
-        score=score(now, config),
-        raw=raw_score(now, now.tick, config),
+        score=raw if raw < now.damped else now.damped,
+        raw=raw,
         ttft=ttft,
         error=error,
         queue=queue,

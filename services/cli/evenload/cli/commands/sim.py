@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from evenload.cli.apps import command_app
-from evenload.cli.errors import CommandError
+from evenload.cli.errors import EXIT_VERDICT, CommandError
 from evenload.cli.options import Json
 from evenload.cli.tables import print_json, print_rows
 
@@ -92,7 +92,8 @@ def compare(
 ) -> None:
     """Compare policies: medians over seeds, and the paired ratio to least-connections with a 95 % interval.
 
-    Results are kept in .evenload/sim and taken up again; an edit of a policy invalidates its own results only.
+    Results are kept in .evenload/sim and taken up again; an edit of a policy invalidates its own results only. With
+    --quick, exit code 1 if a bar of `evenload.bench.bars` is broken.
     """
     from evenload.bench import main as bench
 
@@ -112,9 +113,20 @@ def compare(
             keep=not fresh,
         )
     cells = _run(request, bench.compare)
+    broken = [result for result in bench.check(cells) if not result.holds] if quick else []
     if as_json:
-        print_json(bench.cells_json(cells))
-        return
+        print_json(bench.cells_json(cells) | {"bars_broken": [bench.bar_text(result) for result in broken]})
+    else:
+        _print_tables(cells, traces)
+    for result in broken:
+        typer.echo(f"bar broken: {bench.bar_text(result)}", err=True)
+    if broken:
+        raise typer.Exit(EXIT_VERDICT)
+
+
+def _print_tables(cells: "list[Cell]", traces: Path) -> None:
+    from evenload.bench import main as bench
+
     for name, group in bench.by_scenario(cells).items():
         typer.echo(f"\n{name}: {group[0].case.scenario.shows} [{group[0].source}]")
         for line in bench.lines([bench.printable(row) for row in bench.scenario_rows(group)]):
