@@ -162,3 +162,17 @@ def test_a_thousand_concurrent_choices_differ_by_at_most_two() -> None:
         book.book(views[choice.index].instance, 1, 0.0)
     loads = [book.counts(name).in_flight for name in "abcdefg"]
     assert max(loads) - min(loads) <= 2
+
+
+def test_health_ramp_asks_a_long_unmeasured_instance_one_question_at_a_time() -> None:
+    rng = random.Random(6)
+
+    def hits(waiting: int) -> int:
+        doubtful = view("doubtful", in_flight=waiting, live_at_ms=NOW_MS - PROBE_AFTER_MS - 1)
+        doubtful.awaiting = waiting
+        views = [doubtful, *(view(name, in_flight=3) for name in "abcde")]
+        choices = [POLICIES["health-ramp"]().choose(views, REQUEST, NOW_MS, rng) for _ in range(2000)]
+        return sum(choice.index == 0 and choice.reason != "probe" for choice in choices)
+
+    assert hits(waiting=0) > 300
+    assert hits(waiting=1) == 0

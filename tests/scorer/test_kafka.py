@@ -107,12 +107,12 @@ async def snapshots_are_the_fold(topics: TestTopics) -> None:
 
 @contextlib.asynccontextmanager
 async def load(topics: TestTopics, traffic: Iterator[tuple[int, Batch]]) -> AsyncIterator[None]:
-    """Write some hundred records a second meanwhile."""
+    """Write one or two hundred records a second meanwhile."""
 
     async def write_on() -> None:
         while not stop.is_set():
             await write(topics.bootstrap, topics.names.telemetry, list(itertools.islice(traffic, 20)))
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
 
     stop = asyncio.Event()
     writing = asyncio.create_task(write_on())

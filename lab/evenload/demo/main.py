@@ -48,7 +48,7 @@ class Options:
     """
 
     trace: Path | None = None
-    rate_rps: float = 15.0
+    rate_rps: float = 18.0
     seed: int = 1
     speed: float | None = None
     json_path: Path | None = None

@@ -30,7 +30,7 @@ class RateLimitFilter(logging.Filter):
         Args:
             period_s: Least time between two records of one cause.
             level: Records below it are not limited.
-            one_cause: Loggers of which all that they and their children write counts as one cause per level.
+            one_cause: Loggers of which all that they and their children write counts as one cause.
             clock: Monotonic seconds.
         """
         super().__init__()
@@ -61,7 +61,7 @@ class RateLimitFilter(logging.Filter):
     def _cause(self, record: logging.LogRecord, text: str) -> str:
         for name in self._one_cause:
             if record.name == name or record.name.startswith(f"{name}."):
-                return f"{name} {record.levelno}"
+                return name
         return f"{record.name} {record.levelno} {_VARIABLE.sub('#', text[:200])}"
 
 

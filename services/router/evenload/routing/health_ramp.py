@@ -3,6 +3,7 @@
     weight = (score / 100)^8          the chance of being drawn; the score is damped, so this is the ramp
     cost   = (in-flight + 1) / weight P2C; in-flight counts all replicas' requests
     costs within 5 % are ties; 0.5 % probes
+    unmeasured for 2 s and a request of ours waits there: weight 0 (half open: one question at a time)
 
 The score reads censored evidence (the ages of waiting requests), so a stall shows before its first slow token, and it
 fades, so that a healed instance is found again. The eighth power makes 65 points, the least that latency alone can
@@ -14,7 +15,7 @@ from collections.abc import Sequence
 
 from evenload.routing.p2c import WEIGHT_MIN, p2c
 from evenload.routing.policy import Choice, InstanceView, Request, Rng
-from evenload.routing.probe import with_probes
+from evenload.routing.probe import PROBE_AFTER_MS, with_probes
 
 TIE_SHARE = 0.05
 
@@ -27,6 +28,11 @@ def draw_weight(score: float) -> float:
     return weight if weight > WEIGHT_MIN else WEIGHT_MIN
 
 
+def _asked(view: InstanceView, now_ms: int) -> bool:
+    """Tell whether the instance is known by faded evidence only, and a request of ours is to bring new."""
+    return view.awaiting > 0 and now_ms - view.state.live_at_ms > PROBE_AFTER_MS
+
+
 class HealthRamp:
     """Weighted P2C on in-flight over draw weight, with probes."""
 
@@ -34,7 +40,7 @@ class HealthRamp:
 
     def choose(self, candidates: Sequence[InstanceView], request: Request, now_ms: int, rng: Rng) -> Choice:
         """Return the cheaper of two, drawn by weight."""
-        weights = [draw_weight(view.score) for view in candidates]
+        weights = [WEIGHT_MIN if _asked(view, now_ms) else draw_weight(view.score) for view in candidates]
         costs = [
             (view.in_flight + view.others_in_flight + 1) / weight
             for view, weight in zip(candidates, weights, strict=True)

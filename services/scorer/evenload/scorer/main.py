@@ -245,6 +245,7 @@ class Worker:
 
     async def _stop(self, starting: "asyncio.Task[None]", loops: list["asyncio.Task[None]"]) -> None:
         self._leaving = True
+        threading.excepthook = _report_thread
         stopping = asyncio.create_task(self._app.faust.stop())
         done, _ = await asyncio.wait([stopping], timeout=STOP_S)
         if not done:
@@ -289,6 +290,11 @@ def _exit_later(code: int, after_s: float, datadir: Path) -> None:
     timer = threading.Timer(after_s, leave)
     timer.daemon = True
     timer.start()
+
+
+def _report_thread(failure: threading.ExceptHookArgs) -> None:
+    """Say in one line what a client thread died of while the worker ends; a traceback would look like a crash."""
+    logger.warning("a client thread did not end well: %r", failure.exc_value)
 
 
 def _mono_ms() -> float:

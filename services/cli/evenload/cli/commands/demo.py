@@ -23,7 +23,7 @@ def demo(
             metavar="FILE", help="Arrivals and sizes: Azure LLM (CSV) or Mooncake (JSONL). A sample is shipped."
         ),
     ] = None,
-    rate: Annotated[float, typer.Option(metavar="RPS", help="Mean requests per second, on each fleet.")] = 15.0,
+    rate: Annotated[float, typer.Option(metavar="RPS", help="Mean requests per second, on each fleet.")] = 18.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")] = 1,
     speed: Annotated[
         float | None, typer.Option(help="Engine time per wall time. Without it, it fits the trace: TTFT about 200 ms.")
