@@ -39,7 +39,18 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         subprocess.run(up, cwd=ROOT, check=True, timeout=UP_S)
         yield f"http://127.0.0.1:{os.environ['PROXY_PORT']}"
     finally:
-        down = [*compose, "--profile", "audit", "down", "--volumes", "--remove-orphans", "--timeout", "10"]
+        down = [
+            *compose,
+            "--profile",
+            "demo",
+            "--profile",
+            "audit",
+            "down",
+            "--volumes",
+            "--remove-orphans",
+            "--timeout",
+            "10",
+        ]
         subprocess.run(down, cwd=ROOT, check=True, timeout=300)
 
 

@@ -64,7 +64,7 @@ def test_every_score_and_term_is_finite_and_in_its_range(records: list[Record], 
             assert decode_state(encode(state)) == state, "within the bounds of the wire"
 
 
-@settings(max_examples=200)
+@settings(max_examples=150)
 @given(pair=worsened(), config=any_config)
 def test_more_errors_latency_waiting_or_kv_never_raise_a_score(
     pair: tuple[list[Record], list[Record]], config: ScoringConfig
@@ -75,7 +75,7 @@ def test_more_errors_latency_waiting_or_kv_never_raise_a_score(
             assert other[name] <= value + ROUNDING
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(pair=slower(), evidence=st.sampled_from(["published", "censored"]), tau_ms=st.sampled_from([300.0, 20_000.0]))
 def test_a_slower_first_token_or_an_older_waiting_request_never_raises_a_score(
     pair: tuple[list[tuple[int, Event]], list[tuple[int, Event]]], evidence: Any, tau_ms: float
@@ -167,7 +167,7 @@ def test_advancing_in_one_step_or_in_many_gives_identical_bits(
         assert encode(stepwise) == encode(at(state, now_ms, config))
 
 
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(state=lone_states(), config=lone_configs, start=st.integers(1, 3))
 def test_the_short_cut_over_quiet_time_equals_ticking_through_it(
     state: InstanceState, config: ScoringConfig, start: int

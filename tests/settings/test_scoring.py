@@ -3,7 +3,7 @@
 import pytest
 
 from evenload.scoring import DEFAULT, digest
-from evenload.settings import Settings, SettingsError
+from evenload.settings import ScoringSettings, Settings
 from evenload.settings.scoring import UNKNOWN, config_of, scoring_configs
 
 
@@ -61,6 +61,12 @@ def test_an_instance_of_no_pool_is_scored_with_the_usable_defaults() -> None:
     assert UNKNOWN.evidence == "censored"
 
 
-def test_a_constant_that_the_scoring_refuses_is_reported_with_its_pool() -> None:
-    with pytest.raises(SettingsError, match=r"pools\[0\].scoring.*damping_per_s"):
-        config_of(settings(damping_points_per_s=0.5))
+@pytest.mark.parametrize("bound", ["ge", "gt", "le", "lt"])
+def test_whatever_the_settings_allow_the_scoring_takes(bound: str) -> None:
+    """One place judges constants: at each extreme that a field allows, the conversion works."""
+    for name, field in ScoringSettings.model_fields.items():
+        for value in (getattr(constraint, bound, None) for constraint in field.metadata):
+            if value is not None and not name.startswith("cooling_ms"):
+                scoring_configs(settings(**{name: {"gt": value + 1e-6, "lt": value - 1e-6}.get(bound, value)}))
+    scoring_configs(settings(cooling_ms_min=100, cooling_ms_max=100, cooling_ms_cap=100))
+    scoring_configs(settings(cooling_ms_min=600_000, cooling_ms_max=600_000, cooling_ms_cap=3_600_000))

@@ -22,6 +22,7 @@ from evenload.schemas.telemetry import OutcomeKind
 
 UNSENT = 2**62  # the batch number of an event that the full emitter did not take: no snapshot will ever include it
 RATIO_WEIGHT = 0.05
+MODEL_CHARACTERS_MAX = 255  # what a decision record can hold; a pool for any model takes the client's word
 
 
 class Emitting(Protocol):
@@ -100,7 +101,7 @@ class Dispatcher:
         Raises:
             NoInstance: no pool serves the model (404), or every instance of it has left (503).
         """
-        pool = self.pool_of(request.model)
+        pool = self.pool_of(request.model) if len(request.model) <= MODEL_CHARACTERS_MAX else None
         if pool is None:
             known = ", ".join(self.models()) or "none"
             raise NoInstance(404, "model_not_found", f"The model is not served here. Served models: {known}.")

@@ -130,7 +130,7 @@ def _change(s: InstanceState, event: Event, aged: bool, config: ScoringConfig, i
             s.older_generation += 1
             return
         _start_generation(s, event.gen, config)
-    if aged:
+    if aged and not isinstance(event, Membership):  # who belongs to the fleet is a fact, however late it is told
         s.aged += 1
         return
     _HANDLERS[type(event)](s, event, config, incarnation)

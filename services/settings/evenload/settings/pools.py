@@ -95,7 +95,7 @@ class ScoringSettings(Section):
     kv_threshold: float = Field(0.80, ge=0, lt=1, description="KV cache use above which the queue term counts it.")
     ewma_alpha: float = Field(0.2, gt=0, le=1, description="Weight of the newest TTFT sample.")
     error_gain: float = Field(5, gt=0, le=1000, description="Error term per error ratio: 5 means 20 % errors give 1.")
-    damping_points_per_s: float = Field(15, gt=0, le=1000, description="How fast the published score may rise.")
+    damping_points_per_s: float = Field(15, ge=1, le=1000, description="How fast the published score may rise.")
     warmup_score: float = Field(30, ge=0, le=100, description="Score of a new, restarted or never-seen instance.")
     cooling_ms_min: int = Field(3000, ge=100, le=600_000, description="Shortest cooling after 429 or 503.")
     cooling_ms_max: int = Field(5000, ge=100, le=600_000, description="Longest cooling without Retry-After.")

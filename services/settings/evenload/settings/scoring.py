@@ -7,7 +7,6 @@ import msgspec
 from evenload.scoring import ScoringConfig
 from evenload.settings.models import Settings
 from evenload.settings.pools import PoolSettings
-from evenload.settings.problems import Problem, SettingsError, dotted
 
 # An instance that no pool names (it left the file, or a producer is ahead of us) is scored by the usable form.
 UNKNOWN = ScoringConfig(evidence="censored")
@@ -17,11 +16,7 @@ _RENAMED = {"damping_points_per_s": "damping_per_s", "cooling_ms_min": "cooling_
 
 
 def pool_scoring(pool: PoolSettings) -> ScoringConfig:
-    """Return the scoring config of a pool.
-
-    Raises:
-        msgspec.ValidationError: a value that the settings allow is outside the bounds of the scoring.
-    """
+    """Return the scoring config of a pool; the settings' bounds lie within the scoring's."""
     given = pool.scoring.model_dump()
     if given["evidence"] is None:
         given["evidence"] = "published" if pool.policy in _PUBLISHED_POLICIES else "censored"
@@ -29,31 +24,12 @@ def pool_scoring(pool: PoolSettings) -> ScoringConfig:
 
 
 def scoring_configs(settings: Settings) -> dict[str, ScoringConfig]:
-    """Return the scoring config by instance id, for the instances of all pools.
-
-    Raises:
-        SettingsError: a pool's constants are outside the bounds of the scoring.
-    """
-    configs: dict[str, ScoringConfig] = {}
-    problems: list[Problem] = []
-    for p, pool in enumerate(settings.pools):
-        try:
-            config = pool_scoring(pool)
-        except msgspec.ValidationError as error:
-            problems.append(Problem(f"pool {pool.name!r}", dotted(("pools", p, "scoring")), str(error)))
-            continue
-        configs.update((instance.id, config) for instance in pool.instances)
-    if problems:
-        raise SettingsError(problems)
-    return configs
+    """Return the scoring config by instance id, for the instances of all pools."""
+    return {instance.id: pool_scoring(pool) for pool in settings.pools for instance in pool.instances}
 
 
 def config_of(settings: Settings) -> Callable[[str], ScoringConfig]:
-    """Return the function from instance id to scoring config that the fold takes; `UNKNOWN` for ids of no pool.
-
-    Raises:
-        SettingsError: as `scoring_configs`.
-    """
+    """Return the function from instance id to scoring config that the fold takes; `UNKNOWN` for ids of no pool."""
     configs = scoring_configs(settings)
 
     def of(instance: str) -> ScoringConfig:
