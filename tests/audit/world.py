@@ -60,7 +60,7 @@ class World:
 
     def __init__(self, policy: str, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.mono_ms = 0.0
+        self.mono_ms = self.skew_ms = 0.0
         self.emitter = _Emitter(INCARNATION)
         self.telemetry: list[tuple[int, int, bytes]] = []
         self.snapshots: list[tuple[int, SnapshotBatch]] = []
@@ -91,6 +91,7 @@ class World:
         self.publish(NAMES)
         for number in range(steps):
             self.mono_ms += self.rng.uniform(0.0, 120.0)
+            self.skew_ms = self.rng.choice([0.0, 0.0, 0.0, -40.0, 250.0, -1500.0])  # late snapshots, a clock that jumps
             act = self.rng.random()
             if act < 0.45:
                 ask = Ask(f"req-{number}", "m", self.rng.randrange(1, 6000), True, "chat/completions")
@@ -124,7 +125,7 @@ class World:
         self.emitter.lane.acknowledge(len(group))
 
     def publish(self, names: "tuple[str, ...] | list[str]") -> None:
-        now = T0 + int(self.mono_ms) + 40
+        now = T0 + int(self.mono_ms + self.skew_ms) + 40
         record = SnapshotBatch(
             v=1,
             partition=0,

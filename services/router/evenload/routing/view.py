@@ -53,6 +53,7 @@ class _Entry:
     __slots__ = (
         "base",
         "config",
+        "folded",
         "folded_seq",
         "included_seq",
         "loads",
@@ -60,19 +61,22 @@ class _Entry:
         "own_share",
         "partition",
         "score",
-        "scored",
         "snapshot",
         "snapshot_ms",
         "state",
+        "state_of",
         "tail",
     )
 
     def __init__(self, instance: str, partition: int, config: ScoringConfig, log_ms: int) -> None:
         self.partition = partition
         self.config = config
-        self.base = self.state = fresh(instance, log_ms, config)
-        self.score = 0.0
-        self.scored: InstanceState | None = None  # the state that `score` is of
+        self.base = self.folded = fresh(instance, log_ms, config)
+        # `folded` as of the last read. Events go onto `folded` itself: an estimate of log time that steps back a little
+        # must not leave traces that no auditor could redo.
+        self.state = self.folded
+        self.state_of = self.folded
+        self.score = score(self.state, config)
         self.snapshot: InstanceSnapshot | None = None
         self.snapshot_ms: int | None = None
         self.included_seq = -1  # own batches up to here are in the base
@@ -82,12 +86,14 @@ class _Entry:
         self.own_share = self.no_share = RouterLoad(instance=instance)  # the own report in the snapshot's sums
 
     def advance(self, now_ms: int) -> None:
-        """Bring the folded state to the tick of `now_ms`, and its score with it."""
-        if self.state.tick < tick_of(now_ms):
-            self.state = at(self.state, now_ms, self.config)
-        if self.scored is not self.state:  # many events come between two reads: scored once, when it is asked for
-            self.score = score(self.state, self.config)
-            self.scored = self.state
+        """Bring state and score to the tick of `now_ms`, which may lie before that of the last read."""
+        tick, folded = tick_of(now_ms), self.folded
+        if self.state_of is folded and self.state.tick == max(tick, folded.tick):
+            return
+        onwards = self.state if self.state_of is folded and self.state.tick < tick else folded
+        self.state = at(onwards, now_ms, self.config) if onwards.tick < tick else onwards
+        self.state_of = folded
+        self.score = score(self.state, self.config)
 
     def includes(self, seq: int, known: "_Partition") -> bool:
         """Tell whether the base includes own batch `seq`."""
@@ -98,7 +104,7 @@ class _Entry:
 
     def add(self, own: _Own) -> None:
         """Put one more own event on top."""
-        self.state = apply(self.state, own.event, own.at_ms, self.config)
+        self.folded = apply(self.folded, own.event, own.at_ms, self.config)
 
     def find_own_share(self, known: "_Partition") -> None:
         """Find the newest own report that the base includes; called when the base or what it includes has changed."""
@@ -112,10 +118,10 @@ class _Entry:
 
     def refold(self) -> None:
         """Compute the folded state anew from base and tail."""
-        state = self.base
+        folded = self.base
         for own in self.tail:
-            state = apply(state, own.event, own.at_ms, self.config)
-        self.state = state
+            folded = apply(folded, own.event, own.at_ms, self.config)
+        self.folded = folded
 
 
 class FleetView:
@@ -240,7 +246,7 @@ class FleetView:
 
     def generation(self, instance: str) -> int:
         """Return the generation of the instance in the view."""
-        return self._entries[instance].state.generation
+        return self._entries[instance].folded.generation
 
     def offsets(self, instances: list[str]) -> dict[int, int]:
         """Return the snapshots offset consumed, per partition of the given instances."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import faust
+from faust.tables.recovery import RebalanceAgain
 from faust.types import TP
 
 from evenload.bus.topics import MESSAGE_BYTES_MAX, partition_for, topic_names
@@ -200,7 +201,7 @@ class ScorerApp:
             self.activity.rewound += committed - resume
             # Private: nothing public moves a committed offset backwards, and Faust is about to seek to it.
             if not await consumer._commit({tp: resume}):
-                raise Fatal(f"partition {tp.partition}: offset {resume} could not be committed")
+                raise RebalanceAgain  # Faust's own word for it; another rebalance follows
         # Faust does not seek where nothing, or 0, is committed, though it may have dropped records while rebalancing.
         await consumer.seek_wait({tp: resume})
         return resume
@@ -221,8 +222,14 @@ class ScorerApp:
 
     async def _seek(self, partitions: Iterable[int]) -> None:
         places = {self.place(partition): self.assigned[partition].scorer.position + 1 for partition in partitions}
-        if places:
+        if not places:
+            return
+        try:
             await self.faust.consumer.seek_wait(places)
+        except (
+            Exception
+        ) as error:  # partitions move, most likely: whoever owns them next seeks anew, and so does the watch
+            logger.info("Faust could not be told where to read: %r", error)
 
     # ---- telemetry
 
