@@ -16,7 +16,7 @@ from evenload.scoring import DEFAULT, ScoringConfig, snapshot
 from evenload.settings.scoring import UNKNOWN
 from tests.kafka_fixtures import TestTopics
 from tests.scorer.traffic import batches, pure_fold
-from tests.scorer.worker import WorkerProcess, read, running, wait_for, write
+from tests.scorer.worker import WorkerProcess, forget, read, running, wait_for, write
 
 pytestmark = pytest.mark.kafka
 
@@ -170,3 +170,19 @@ async def test_workers_take_over_from_one_that_stood_still_and_from_one_that_lea
             assert await asyncio.to_thread(second.end) == 0
             await until(lambda: first.metric("partitions") == PARTITIONS)
         await eventually_equal(topics)
+
+
+async def test_a_lost_changelog_is_rebuilt_from_the_telemetry(topics: TestTopics, tmp_path: Path) -> None:
+    worker = WorkerProcess(tmp_path, topics.bootstrap, topics.prefix)
+    traffic = batches(5, INSTANCES, PARTITIONS)
+    with running(worker):
+        await write(topics.bootstrap, topics.names.telemetry, list(itertools.islice(traffic, 120)))
+        await until(lambda: worker.metric("records_total") == 120)
+        worker.signal(signal.SIGTERM)
+        assert worker.end() == 0
+        await forget(topics.bootstrap, topics.names.state)
+        await write(topics.bootstrap, topics.names.telemetry, list(itertools.islice(traffic, 40)))
+        worker.start()
+        await until(worker.ready)
+        await eventually_equal(topics)
+        assert worker.metric("rewound_records_total") == 120

@@ -1,5 +1,6 @@
 """A real scorer worker as a child process, and a client that reads and writes the topics beside it."""
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
 
 from evenload.broker import ports
 from evenload.schemas import Batch, encode
@@ -122,3 +124,18 @@ async def read(bootstrap: str, topic: str, partition: int) -> list[tuple[int, in
             for records in (await consumer.getmany(place, timeout_ms=200)).values():
                 found += [(r.offset, r.timestamp, r.key, r.value) for r in records]
     return found
+
+
+async def forget(bootstrap: str, topic: str) -> None:
+    """Delete a topic, and wait until it is gone."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        await admin.delete_topics([topic])
+        for _ in range(100):
+            if topic not in await admin.list_topics():
+                return
+            await asyncio.sleep(0.1)
+        raise AssertionError(f"{topic} is still there")
+    finally:
+        await admin.close()

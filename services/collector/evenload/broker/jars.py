@@ -23,7 +23,9 @@ PINS = Path(__file__).with_name("jars.sha256")
 RESOLVE_TIMEOUT_S = 300.0  # 45 jars, 43 MB; 25 s measured from an empty cache
 
 _INSTALL = "install it with: pip install 'evenload[lab]'"
-_OTHERWISE = "or use a Kafka that runs elsewhere: set EVENLOAD_KAFKA__BOOTSTRAP (kafka.bootstrap in the configuration file)"
+_OTHERWISE = (
+    "or use a Kafka that runs elsewhere: set EVENLOAD_KAFKA__BOOTSTRAP (kafka.bootstrap in the configuration file)"
+)
 
 
 def java_home() -> Path:
