@@ -87,7 +87,7 @@ class Replica:
             candidates = views if len(indices) == len(views) else [views[index] for index in indices]
             choice = self.policy.choose(candidates, request, now_ms, self._rng)
             index, probe = indices[choice.index], choice.reason == "probe"
-        self._ordinal += 1
+        self._ordinal += not tried
         self.choices += 1
         self.probes += probe
         if self.prefixes is not None:

@@ -58,7 +58,7 @@ class Decision(Struct, frozen=True, kw_only=True, tag_field="type", tag="decisio
         incarnation: of the router, as in its telemetry batches.
         now_ms: log time of the router's view.
         offsets: per snapshots partition the offset of the last record consumed.
-        ordinal: how many attempts the router dispatched to the pool before.
+        ordinal: how many requests the router dispatched to the pool before, retries not counted.
         draws: the raw uniforms the policy took, in order.
         probability: of this choice given the view.
         config_digest: of the pool's scoring config; `code_digest` of the pure packages.

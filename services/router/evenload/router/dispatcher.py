@@ -133,7 +133,7 @@ class Dispatcher:
             code_digest=self.code_digest,
         )
         self.send_decision(request.request_id.encode(), encode(decision))
-        pool.ordinal += 1
+        pool.ordinal += attempt == 0  # a retry that took a turn would always take it from the failing one's neighbour
         lease = self.book.book(winner, request.prompt_tokens, mono_ms)
         self.watch.chosen(pool.name, winner, choice.reason)
         return Attempt(self, pool, lease, request.request_id, attempt)

@@ -38,7 +38,7 @@ def _pool(dispatcher: Dispatcher, pool: Pool, now_ms: int) -> dict[str, Any]:
         "models": list(pool.models),
         "policy": pool.policy.name,
         "config_digest": pool.config_digest,
-        "attempts": pool.ordinal,
+        "requests": pool.ordinal,
         "bytes_per_token": round(pool.bytes_per_token, 3),
         "instances": [_instance(dispatcher, view, now_ms) for view in dispatcher.views(pool, now_ms)],
     }

@@ -13,7 +13,7 @@ class Pool:
     """Instances that serve the same models under one policy.
 
     Attributes:
-        ordinal: attempts dispatched so far.
+        ordinal: requests dispatched so far, retries not counted.
         bytes_per_token: learned from the `usage` of answers; `token_error` is the smoothed relative error of estimates.
     """
 

@@ -53,7 +53,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     """What a policy may know of a request.
 
     Attributes:
-        ordinal: how many attempts this router dispatched to the pool before (for round robin).
+        ordinal: how many requests this router dispatched to the pool before (for round robin).
         tried: instances that earlier attempts of the request used.
     """
 

@@ -117,6 +117,19 @@ class BrokerSettings(Section):
     memory_mb: int = Field(256, ge=128, le=65_536, description="Heap of its Java process.")
 
 
+class DemoSettings(Section):
+    """The load of `evenload demo`."""
+
+    trace: Path | None = Field(
+        None, description="Arrivals and sizes: Azure LLM (CSV) or Mooncake (JSONL). A synthetic sample if not given."
+    )
+    rate_rps: float = Field(18.0, gt=0, le=1000, description="Mean requests per second, on each fleet.")
+    seed: int = Field(1, ge=0, lt=2**63, description="Seed of everything that is drawn.")
+    speed: float | None = Field(
+        None, gt=0, le=1000, description="Engine time per wall time. Null fits it to the trace: TTFT about 200 ms."
+    )
+
+
 class Settings(BaseSettings):
     """Everything that can be set. Build it with `load_settings`, or directly in tests: then nothing else is read."""
 
@@ -134,6 +147,7 @@ class Settings(BaseSettings):
     scorer: ScorerSettings = Field(default_factory=ScorerSettings, description="One scorer worker.")
     collector: CollectorSettings = Field(default_factory=CollectorSettings, description="The poller.")
     broker: BrokerSettings = Field(default_factory=BrokerSettings, description="The embedded Kafka.")
+    demo: DemoSettings = Field(default_factory=DemoSettings, description="The demo.")
     log: LogSettings = Field(default_factory=LogSettings, description="Logging of every process.")
 
     @classmethod

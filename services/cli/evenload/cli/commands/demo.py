@@ -17,17 +17,6 @@ app = command_app()
 def demo(
     settings: Settings,
     *,
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Arrivals and sizes: Azure LLM (CSV) or Mooncake (JSONL). A sample is shipped."
-        ),
-    ] = None,
-    rate: Annotated[float, typer.Option(metavar="RPS", help="Mean requests per second, on each fleet.")] = 18.0,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")] = 1,
-    speed: Annotated[
-        float | None, typer.Option(help="Engine time per wall time. Without it, it fits the trace: TTFT about 200 ms.")
-    ] = None,
     json_path: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the summary as JSON; - is stdout.")
     ] = None,
@@ -42,10 +31,10 @@ def demo(
     from evenload.demo.main import Options, run
 
     options = Options(
-        trace=trace,
-        rate_rps=rate,
-        seed=seed,
-        speed=speed,
+        trace=settings.demo.trace,
+        rate_rps=settings.demo.rate_rps,
+        seed=settings.demo.seed,
+        speed=settings.demo.speed,
         json_path=json_path,
         markdown_path=markdown,
         quick=quick,
