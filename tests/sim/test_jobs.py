@@ -54,10 +54,11 @@ def test_a_workload_has_exactly_one_rate() -> None:
         Workload(trace="x", rate_rps=1.0, utilisation=0.5)
 
 
+@pytest.mark.parametrize("trace", ["azure-conv", "azure-code", "m-large"])
 @pytest.mark.parametrize("name", ["h100-8b", "a100-8b", "l40s-8b"])
-def test_the_closed_form_capacity_is_what_a_flooded_engine_completes(name: str) -> None:
+def test_the_closed_form_capacity_is_what_a_flooded_engine_completes(name: str, trace: str) -> None:
     machine = preset(name)
-    rows = ROWS[:2500]
+    rows = synthetic.rows(trace)[:2500]
     engine = Engine(machine)
     for number, row in enumerate(rows):
         engine.submit(SimRequest(str(number), row.prompt_tokens, row.output_tokens), 0.0)

@@ -4,7 +4,7 @@ With `n` sequences decoding, a step yields n tokens and, in the long run, admits
 
     T(n) = fixed + max(memory, per_token * n * (1 + prompt/output)) + per_kv * n * KV + per_seq * n
            + attention * n/output * E[prompt^2]/2
-    rate(n) = n / (output * T(n))        for the largest n that sequences and KV cache allow
+    rate(n) = n / (output * T(n))        for the largest n that sequences, KV cache and step budget allow
 
 with the workload's means, KV being the mean of prompt + output/2 over running sequences (weighted by output: long
 answers stay longer). It is the saturated throughput: where waiting grows without bound. Prefix hits are not counted.
@@ -23,7 +23,7 @@ def capacity_rps(machine: EnginePreset, rows: Sequence[Row]) -> float:
     prompt = sum(row.prompt_tokens for row in rows) / count
     square = sum(row.prompt_tokens**2 for row in rows) / count
     kv_each = sum(row.output_tokens * (row.prompt_tokens + row.output_tokens / 2) for row in rows) / count / output
-    running = min(float(machine.seqs_max), machine.kv_tokens / kv_each)
+    running = min(float(machine.seqs_max), machine.kv_tokens / kv_each, machine.step_budget / (1 + prompt / output))
     tokens = running * (1 + prompt / output)
     step_ms = (
         machine.fixed_ms
@@ -32,5 +32,4 @@ def capacity_rps(machine: EnginePreset, rows: Sequence[Row]) -> float:
         + machine.per_seq_ms * running
         + machine.attention_ms * running / output * square / 2
     )
-    step_ms *= max(1.0, tokens / machine.step_budget)
     return 1000.0 * running / (output * step_ms)

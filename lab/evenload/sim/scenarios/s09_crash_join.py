@@ -11,7 +11,7 @@ SCENARIOS = (
         fleet=engines("h100-8b", 8),
         workload=Workload(trace="m-large", utilisation=0.75),
         duration_s=150.0,
-        measured_s=(30.0, 120.0),
+        measured_s=(25.0, 120.0),
         faults=(Fault(kind="crash", instance=2, from_ms=30e3, until_ms=90e3),),
     ),
     Scenario(

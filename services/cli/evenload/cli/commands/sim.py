@@ -11,7 +11,7 @@ import typer
 from evenload.cli.apps import command_app
 from evenload.cli.errors import EXIT_VERDICT, CommandError
 from evenload.cli.options import Json
-from evenload.cli.tables import print_json, print_rows
+from evenload.cli.tables import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,9 +139,14 @@ def _print_tables(cells: "list[Cell]", traces: Path) -> None:
 @app.command("list")
 def list_(traces: Traces = DEFAULT_TRACES, as_json: Json = False) -> None:
     """List the scenarios."""
-    from evenload.bench.main import listing
+    from evenload.bench.main import lines, listing
 
-    print_rows(listing(traces), as_json=as_json)
+    rows = listing(traces)
+    if as_json:
+        print_json(rows)
+        return
+    for line in lines([{name: str(value) for name, value in row.items()} for row in rows]):
+        typer.echo(line)
 
 
 def _run(request: "Request", runner: "Callable[[Request, Callable[[Cell], None]], list[Cell]]") -> "list[Cell]":
