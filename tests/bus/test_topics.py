@@ -10,6 +10,7 @@ from aiokafka.partitioner import DefaultPartitioner
 
 from evenload.broker import ports
 from evenload.bus import topics as bus_topics
+from evenload.bus.log_reader import read_log
 from evenload.bus.topics import (
     BusUnavailable,
     TopicMismatch,
@@ -213,3 +214,9 @@ async def test_a_server_that_never_answers_gives_the_same_error() -> None:
 async def test_an_address_without_a_port_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match=r"'kafka\.example' should be host:port"):
         await ensure_topics("kafka.example", specs())
+
+
+@pytest.mark.kafka
+async def test_reading_an_empty_topic_ends_at_once(topics: TestTopics) -> None:
+    async with asyncio.timeout(20):
+        assert [record async for record in read_log(topics.bootstrap, topics.names.dead_letters)] == []

@@ -1,7 +1,9 @@
 """The whole loop with real processes: telemetry, Kafka, Faust scores, snapshots, routing, audit."""
 
 import asyncio
+import contextlib
 import json
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -153,3 +155,62 @@ async def test_up_serves_real_engines_and_leaves_nothing_behind(
 def instances(page: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = page["pools"][0]["instances"]
     return found
+
+
+async def test_up_starts_a_killed_kafka_again_and_the_view_becomes_fresh(engines: EngineFleet, tmp_path: Path) -> None:
+    settings = fleet.settings_for(engines, "127.0.0.1:1", "up")
+    port = settings.router.port
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "evenload.cli.app", "up", "--model", fleet.MODEL, "--port", str(port)),
+        *("--broker-port", "0", "--scorer-web-port", str(settings.scorer.web_port)),
+        *("--collector-metrics-port", str(settings.collector.metrics_port)),
+        *(word for engine in engines.engines for word in ("--engine", engine.url)),
+        cwd=tmp_path,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        await fleet.becomes(port, "/readyz", lambda page: page["view"] == "fresh", 90)
+        java = next(pid for pid in children_of(process.pid) if "java" in pid.joinpath("cmdline").read_text())
+        os.kill(int(java.name), signal.SIGKILL)
+        async with asyncio.timeout(60):
+            while b"Kafka answers again" not in await process.stderr.readline():
+                assert process.returncode is None
+        draining = asyncio.create_task(process.stderr.read())
+        await fleet.becomes(port, "/fleet", lambda page: page["view"] == "fresh" and page["snapshot_age_ms"] < 2500, 60)
+        async with client(settings) as who:
+            assert (await ask(who))[1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(60):
+            await process.wait()
+    await draining
+    assert process.returncode == 0
+
+
+def children_of(pid: int) -> list[Path]:
+    """The /proc folders of all descendants of a process."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[stat.parent] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found: list[Path] = []
+    wanted = {pid}
+    while fresh := [folder for folder, parent in parents.items() if parent in wanted and folder not in found]:
+        found += fresh
+        wanted = {int(folder.name) for folder in fresh}
+    return found
+
+
+async def test_what_is_not_served_below_v1_is_refused_in_the_apis_form(engines: EngineFleet, tmp_path: Path) -> None:
+    settings = fleet.settings_for(engines, "127.0.0.1:1", "nowhere")
+    router = fleet.start("router", "router", settings, tmp_path)
+    port = settings.router.port
+    try:
+        await fleet.becomes(port, "/readyz", lambda page: page["ready"])
+        assert (await asyncio.to_thread(fleet.get, port, "/v1/nothing"))["error"]["code"] == "not_found"
+        got = await asyncio.to_thread(fleet.get, port, "/v1/chat/completions")
+        assert got["error"]["code"] == "method_not_allowed"
+    finally:
+        router.stop()

@@ -61,6 +61,11 @@ class WorkerProcess:
         self._process = None
         return code
 
+    def code(self) -> int | None:
+        """Return its exit code, None while it runs."""
+        assert self._process is not None
+        return self._process.poll()
+
     def get(self, path: str) -> str:
         """Return the body of a page, empty when it does not answer with 200."""
         try:

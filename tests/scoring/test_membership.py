@@ -161,3 +161,11 @@ def test_a_generation_that_starts_on_a_state_read_ahead_keeps_its_second() -> No
     ahead = at(warm(), ms(7))
     state = after((0.5, outcome("timeout", gen=1)), state=ahead)
     assert (state.window_s, at(state, ms(16.9)).err_sum) == (ms(7) // 1000, 1)
+
+
+@pytest.mark.parametrize("gauges_first", [True, False])
+def test_one_restart_counts_once_whoever_notices_it_first(gauges_first: bool) -> None:
+    old, new = (EngineGauges(instance="a", started_s=at) for at in (100.0, 200.0))
+    signs: list[Event] = [new, member("ready")] if gauges_first else [member("ready"), new]
+    state = after((0, old), (10, member("not_ready", "refused")), *((20 + n, sign) for n, sign in enumerate(signs)))
+    assert (state.restarts, state.ready) == (1, True)

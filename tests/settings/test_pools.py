@@ -94,3 +94,8 @@ def test_bounds_that_depend_on_each_other_are_checked() -> None:
         Settings(scorer=ScorerSettings(flush_ms=500, heartbeat_ms=400))
     with pytest.raises(ValidationError, match="three times"):
         Settings(scorer=ScorerSettings(session_timeout_s=6, heartbeat_interval_s=3))
+
+
+@pytest.mark.parametrize("url", ["http://h:8000/v1", "http://h:8000/v1/", "http://h:8000"])
+def test_an_address_with_or_without_v1_is_the_same(url: str) -> None:
+    assert InstanceSettings(url=url).url == "http://h:8000"

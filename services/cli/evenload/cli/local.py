@@ -20,6 +20,7 @@ from evenload.settings import Settings
 from evenload.settings.environment import settings_in
 
 FOLDER = Path(".evenload")
+BROKER_LOOK_S = 1.0
 LOGGER = logging.getLogger(__name__)
 
 
@@ -89,6 +90,31 @@ class PortTakenError(Exception):
 
 
 @contextmanager
+def kept_running(broker: Broker) -> Iterator[None]:
+    """Start an embedded Kafka again when it ends by itself; on the same port, with the same data."""
+    leaving = threading.Event()
+
+    def keep() -> None:
+        while not leaving.wait(BROKER_LOOK_S):
+            if broker.running:
+                continue
+            LOGGER.error("Kafka ended by itself (see %s); starting it again", broker.log_path)
+            try:
+                broker.start()
+                LOGGER.info("Kafka answers again at %s", broker.bootstrap)
+            except (BrokerError, OSError) as error:
+                LOGGER.error("Kafka did not start, trying again: %s", error)
+
+    keeper = threading.Thread(target=keep, name="kafka-keeper", daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        leaving.set()
+        keeper.join()
+
+
+@contextmanager
 def kafka(settings: Settings) -> Iterator[Settings]:
     """Provide Kafka with all topics: the one that the settings name, else the embedded one while inside.
 
@@ -100,7 +126,9 @@ def kafka(settings: Settings) -> Iterator[Settings]:
     with ExitStack() as stack:
         if "bootstrap" not in settings.kafka.model_fields_set:
             LOGGER.info("starting the embedded Kafka; the first time it fetches 43 MB of jars")
-            settings = with_bootstrap(settings, stack.enter_context(embedded_broker(settings)).bootstrap)
+            broker = stack.enter_context(embedded_broker(settings))
+            stack.enter_context(kept_running(broker))
+            settings = with_bootstrap(settings, broker.bootstrap)
         wanted = settings.kafka
         topics = specs(wanted.topic_prefix, wanted.partitions, wanted.replication)
         asyncio.run(ensure_topics(wanted.bootstrap, topics))

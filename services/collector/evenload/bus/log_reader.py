@@ -107,6 +107,8 @@ async def _at_time(
 
 
 async def _read(consumer: Any, spans: Spans, silence_s: float) -> AsyncIterator[LogRecord]:
+    if not spans:
+        return  # assigned to nothing, the client's fetcher would neither work nor stop
     consumer.assign(list(spans))
     for place, (start, _) in spans.items():
         consumer.seek(place, start)

@@ -124,6 +124,8 @@ class RecordSender:
         complete = not self._buffered or (self._sender is not None and await self.flush(timeout_s))
         if self._sender is not None:
             await self._sender.stop()
+        if self._buffered:
+            log.warning("%d records for %s were not delivered in time and are lost", self._buffered, self._topic)
         self.dropped += self._buffered
         self._buffered = self._bytes = 0
         return complete

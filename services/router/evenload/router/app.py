@@ -10,12 +10,16 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from fastapi import FastAPI, Response
+from fastapi import Request as FastRequest
+from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from evenload.router.dispatcher import Dispatcher
+from evenload.router.errors import INVALID_REQUEST, error_body
 from evenload.router.fleet import fleet
 from evenload.router.metrics import RouterMetrics
 from evenload.router.models import ModelsPage
+from evenload.router.proxy import ENDPOINTS
 from evenload.router.telemetry import Telemetry
 from evenload.schemas import __version__
 
@@ -50,6 +54,18 @@ def create_app(
     async def get_fleet() -> dict[str, Any]:
         """What this router believes of each instance, and why."""
         return fleet(dispatcher, stale_view_ms)
+
+    @app.exception_handler(404)
+    async def not_found(request: FastRequest, _: Exception) -> Response:
+        """Below `/v1` in the API's form, which clients can read."""
+        path = request.url.path
+        if not path.startswith("/v1"):
+            return JSONResponse({"detail": "Not Found"}, 404)
+        status, code, hint = (
+            (405, "method_not_allowed", "POST it") if path in ENDPOINTS else (404, "not_found", "See /docs")
+        )
+        body = error_body(f"{request.method} {path} is not served here. {hint}.", error_type=INVALID_REQUEST, code=code)
+        return Response(body, status, media_type="application/json")
 
     models = ModelsPage(dispatcher, time.monotonic)
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from evenload.router.decision import describe
 from evenload.router.limits import Limits
 from evenload.router.pool import BYTES_PER_TOKEN, Pool
@@ -155,7 +157,8 @@ class Dispatcher:
             generation = self.view.generation(name)
             self.tell(Overdue(instance=name, gen=generation, age_ms=age_ms, prompt_tokens=lease.prompt_tokens))
         for report in self.book.reports(mono_ms):
-            self.tell(report)
+            generation = self.view.generation(report.instance)
+            self.tell(replace(report, gen=generation) if generation else report)
 
     def take_snapshots(self, offset: int, batch: SnapshotBatch) -> None:
         """Take in a snapshots record."""

@@ -48,6 +48,7 @@ def _instance(dispatcher: Dispatcher, view: InstanceView, now_ms: int) -> dict[s
     state, config = view.state, view.config
     ttft, error, queue = terms(state, state.tick, config)
     estimate_ms = ttft_estimate_ms(state, now_ms, config)
+    known = state.gauges_ms is not None and now_ms - state.gauges_ms < config.gauges_expire_ms
     return {
         "instance": view.instance,
         "score": round(view.score, 2),
@@ -58,9 +59,9 @@ def _instance(dispatcher: Dispatcher, view: InstanceView, now_ms: int) -> dict[s
         "in_flight": view.in_flight,
         "awaiting": view.awaiting,
         "others_in_flight": view.others_in_flight,
-        "running": state.running,
-        "waiting": state.waiting,
-        "kv_usage": state.kv_usage,
+        "running": state.running if known else None,
+        "waiting": state.waiting if known else None,
+        "kv_usage": state.kv_usage if known else None,
         "successes": state.successes,
         "errors": state.errors,
         "saturations": state.saturations,
@@ -101,6 +102,8 @@ def _why(view: InstanceView, parts: tuple[float, float, float], estimate_ms: flo
         found.append(f"the queue costs {100 * config.queue_weight * queue:.1f} points")
     if raw_score(state, state.tick, config) > view.score:
         found.append(f"damping holds it at {view.score:.1f} while it warms up or recovers")
+    if state.gauges_ms is not None and now_ms - state.gauges_ms >= config.gauges_expire_ms:
+        found.append("its gauges stopped coming, so queue and KV cache are unknown")
     if state.draining:
         found.append("it drains")
     return (", ".join(found)[:1].upper() + ", ".join(found)[1:] + ".") if found else "Nothing speaks against it."

@@ -100,7 +100,7 @@ class Proxy:
         client = Client(send, request_id)
         try:
             body = await _read_body(headers, receive, self._limits.body_bytes_max)
-            plan = self._plan(endpoint, scope["path"], headers, request_id, body)
+            plan = self._plan(endpoint, _target(scope), headers, request_id, body)
         except _Unservable as refusal:
             return await client.answer(refusal.status, error_headers(refusal.body), refusal.body)
         except _ClientLeft:
@@ -108,7 +108,7 @@ class Proxy:
         return await self._exchange.serve(plan, client, receive)
 
     def _plan(
-        self, endpoint: str, path: str, headers: list[tuple[bytes, bytes]], request_id: bytes, body: bytes
+        self, endpoint: str, target: bytes, headers: list[tuple[bytes, bytes]], request_id: bytes, body: bytes
     ) -> Plan:
         head = _read_head(body)
         prompt_bytes = max(1, len(body) - FRAMING_BYTES)
@@ -121,8 +121,15 @@ class Proxy:
             endpoint=endpoint,
             max_tokens=None if max_tokens is None else int(max_tokens),
         )
-        request = Request(path.encode("ascii"), request_headers(headers, request_id), body, ask.stream)
+        request = Request(target, request_headers(headers, request_id), body, ask.stream)
         return Plan(ask, request, prompt_bytes, self._dispatcher.limits(head.model) or self._limits)
+
+
+def _target(scope: MutableMapping[str, Any]) -> bytes:
+    """Return path and query as they came."""
+    path: bytes = scope["path"].encode("ascii")
+    query: bytes = scope.get("query_string", b"")
+    return path + b"?" + query if query else path
 
 
 def _read_head(body: bytes) -> _Head:

@@ -368,6 +368,9 @@ def _faust_app(settings: Settings, datadir: Path) -> faust.App:
         table_standby_replicas=0,  # in memory they save nothing, and each rebalance waits 3 s longer for them
         stream_buffer_maxsize=BUFFER_EVENTS,
         consumer_max_fetch_size=FETCH_BYTES,
+        # Faust's own check takes a quiet changelog for a stuck stream, every 10 s from the fifth minute on; the
+        # watchdog knows which partitions must make progress.
+        stream_processing_timeout=1e9,
         stream_wait_empty=False,  # what is not acknowledged is read again; waiting would hold up rebalances
         producer_request_timeout=60.0,
         producer_max_request_size=MESSAGE_BYTES_MAX,

@@ -214,6 +214,7 @@ class Worker:
                 starts = await self._app.faust.consumer.earliest_offsets(*places.values())
         except Exception as error:  # whatever the client library raises while Kafka is away or partitions move
             logger.warning("Kafka did not say how far it is: %r", error)
+            self._collector.lag = {}  # unknown, not what it was
             return None
         lag: dict[int, int] = {}
         for partition, owned in self._app.assigned.items():

@@ -208,6 +208,7 @@ def _engine_gauges(s: InstanceState, event: EngineGauges, config: ScoringConfig,
     if event.started_s is not None:
         if s.started_s is not None and event.started_s != s.started_s:
             _restart(s, config)
+            s.cause = ""  # if it was refused: the new process has been noticed, `ready` need not notice it again
         s.started_s = event.started_s
     s.running, s.waiting, s.kv_usage = event.running, event.waiting, event.kv_usage
     s.prefix_hits, s.prefix_queries, s.preemptions = event.prefix_hits, event.prefix_queries, event.preemptions
@@ -218,6 +219,7 @@ def _membership(s: InstanceState, event: Membership, config: ScoringConfig, _: i
     if event.change == "ready":
         if not s.ready and s.cause == "refused":
             _restart(s, config)
+            s.started_s = None  # whatever the new process says is its own, not one more restart
         s.ready, s.cause = True, ""
     elif event.change == "not_ready":
         # Refused once is refused until ready: a later, softer reason must not hide that the process was gone.

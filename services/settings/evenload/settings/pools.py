@@ -27,7 +27,7 @@ def base_url(text: str) -> str:
     """Check and normalise an instance's address.
 
     Returns:
-        The URL without a slash at its end.
+        The URL without a slash or `/v1` at its end; OpenAI's clients want that, but `/metrics` is not below it.
 
     Raises:
         PydanticCustomError: It is not `http(s)://host[:port][/prefix]`.
@@ -43,7 +43,7 @@ def base_url(text: str) -> str:
         raise PydanticCustomError("base_url", URL_SHAPE + "; name the variable that holds a key in api_key_env")
     if parts.query or parts.fragment or any(c.isspace() for c in text):
         raise PydanticCustomError("base_url", URL_SHAPE + ", without query, fragment or spaces")
-    return text.rstrip("/")
+    return text.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
 def host_port(url: str) -> str:
@@ -140,6 +140,9 @@ class TimeoutSettings(Section):
 
     connect_s: float = Field(2, gt=0, le=60, description="To connect.")
     first_token_s: float = Field(120, gt=0, le=3600, description="Until the first content token.")
+    answer_s: float = Field(
+        600, gt=0, le=86_400, description="Until the first byte of an answer that is no stream; it is not retried."
+    )
     idle_s: float = Field(120, gt=0, le=3600, description="Between two pieces of a stream.")
 
 
