@@ -43,8 +43,13 @@ class Router:
     dispatcher: Dispatcher
 
 
-def build(settings: Settings, environ: dict[str, str]) -> Router:
+def build(settings: Settings, environ: dict[str, str], wall_s: Callable[[], float] = time.time) -> Router:
     """Build one router replica.
+
+    Args:
+        settings: all of them.
+        environ: where instances' keys are.
+        wall_s: the host's clock, asked once: log time is estimated from it until the first snapshot comes.
 
     Raises:
         SettingsError: an instance's key is missing, or a constant is out of bounds.
@@ -54,8 +59,11 @@ def build(settings: Settings, environ: dict[str, str]) -> Router:
     configs = scoring_configs(settings)
     partitions = {name: partition_for(name.encode(), kafka.partitions) for name in configs}
     mono_ms = _monotonic_ms()
-    wall_ms = int(time.time() * 1000)
-    acknowledged: list[Callable[[int, int, int], None]] = []
+    wall_ms = int(wall_s() * 1000)
+
+    def on_ack(partition: int, seq: int, offset: int, timestamp_ms: int) -> None:
+        view.acknowledge(partition, seq, offset, timestamp_ms)
+
     emitter = Emitter(
         kafka.bootstrap,
         kafka.topic_prefix,
@@ -64,10 +72,9 @@ def build(settings: Settings, environ: dict[str, str]) -> Router:
         linger_ms_min=collector.linger_ms_min,
         linger_ms_max=collector.linger_ms_max,
         buffer_events_max=collector.buffer_events_max,
-        on_ack=lambda partition, seq, offset, _timestamp_ms: acknowledged[0](partition, seq, offset),
+        on_ack=on_ack,
     )
     view = FleetView(configs, partitions, emitter.incarnation, wall_ms)
-    acknowledged.append(view.acknowledge)
     decisions = RecordSender(emitter.link, topic_names(kafka.topic_prefix).decisions, partitions=kafka.partitions)
     metrics = RouterMetrics()
     dispatcher = Dispatcher(
@@ -121,6 +128,7 @@ def _pool(pool: PoolSettings, body_bytes_max: int) -> Pool:
             back_off_s=pool.retries.backoff_ms / 1000.0,
             back_off_s_max=pool.retries.backoff_ms_max / 1000.0,
             first_token_s=pool.timeouts.first_token_s,
+            answer_s=pool.timeouts.answer_s,
             idle_s=pool.timeouts.idle_s,
         ),
     )

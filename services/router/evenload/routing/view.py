@@ -3,12 +3,15 @@
 Per instance the view holds the newest snapshot's compact state and, on top of it, the router's own events that the
 snapshot does not include; each own event is present exactly once. A snapshot includes a batch when its `sequences`
 say so (also for a batch whose acknowledgement never came) or when the batch's offset, once known, is at or below
-`as_of`. When Kafka is gone the same code goes on with the tail alone. Own load comes from leases; `RouterLoad` events
-only say which part of a snapshot's summed loads is the router's own.
+`as_of`. What `sequences` say holds from the `as_of` of their record on only: after a crash the next scorer publishes
+states that are older than the last ones of its predecessor. When Kafka is gone the same code goes on with the tail
+alone. Own load comes from leases; `RouterLoad` events only say which part of a snapshot's summed loads is the router's
+own.
 
 The tail is bounded: events beyond 4,096 or older than 10 s are folded into the base and counted.
 """
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping
 
@@ -16,24 +19,46 @@ from evenload.routing.leases import Counts
 from evenload.routing.policy import InstanceView
 from evenload.schemas import Event, InstanceSnapshot, InstanceState, RouterLoad, SnapshotBatch, Tail
 from evenload.scoring import ScoringConfig, apply, at, fresh, score
-from evenload.scoring.clock import tick_of
+from evenload.scoring.clock import TICK_MS, tick_of
 
 TAIL_EVENTS_MAX = 4_096
 TAIL_AGE_MS_MAX = 10_000
 OFFSETS_MAX = 4_096  # acknowledged batches remembered per partition
+MARKS_MAX = 1_024  # snapshots records remembered per partition for what they say of own batches
 
 
 class _Partition:
     """What is known of one partition's log: snapshots consumed and own batches acknowledged."""
 
-    __slots__ = ("consumed", "included_seq", "offsets", "open_events", "received_at_ms")
+    __slots__ = ("_marks", "consumed", "offsets", "open_events", "received_at_ms")
 
     def __init__(self) -> None:
         self.consumed = -1  # offset of the last snapshots record
-        self.included_seq = -1  # own batches up to here are in every later snapshot
-        self.offsets: dict[int, int] = {}  # own batch -> telemetry offset
+        self._marks: list[tuple[int, int]] = []  # (as_of, own batches up to here are in); both rise
+        self.offsets: dict[int, tuple[int, int | None]] = {}  # own batch -> telemetry offset, timestamp
         self.open_events: dict[int, int] = {}  # own batch -> events observed so far
         self.received_at_ms: float | None = None
+
+    def included_seq(self, as_of: int) -> int:
+        """Return up to which own batch a state of `as_of` includes all, as far as snapshots have said."""
+        marks = self._marks
+        if marks and marks[-1][0] <= as_of:
+            return marks[-1][1]
+        index = bisect_right(marks, as_of, key=lambda mark: mark[0])
+        return marks[index - 1][1] if index else -1
+
+    def note_included(self, as_of: int, seq: int) -> None:
+        """Note that states of `as_of` and later include own batches up to `seq`."""
+        if seq <= self.included_seq(as_of):
+            return
+        marks = self._marks
+        index = bisect_right(marks, as_of, key=lambda mark: mark[0])
+        end = index
+        while end < len(marks) and marks[end][1] <= seq:
+            end += 1
+        marks[index:end] = [(as_of, seq)]
+        if len(marks) > MARKS_MAX:
+            del marks[0]
 
 
 class _Own:
@@ -82,7 +107,7 @@ class _Entry:
         self.included_seq = -1  # own batches up to here are in the base
         self.folded_seq: int | None = None  # first own batch that the tail's bound pushed into the base
         self.tail: deque[_Own] = deque()
-        self.loads: deque[tuple[int, RouterLoad]] = deque(maxlen=64)  # own reports by batch
+        self.loads: deque[_Own] = deque(maxlen=64)  # own reports
         self.own_share = self.no_share = RouterLoad(instance=instance)  # the own report in the snapshot's sums
 
     def advance(self, now_ms: int) -> None:
@@ -99,8 +124,8 @@ class _Entry:
         """Tell whether the base includes own batch `seq`."""
         if seq <= self.included_seq:
             return True
-        offset = known.offsets.get(seq)
-        return offset is not None and offset <= self.base.as_of
+        place = known.offsets.get(seq)
+        return place is not None and place[0] <= self.base.as_of
 
     def add(self, own: _Own) -> None:
         """Put one more own event on top."""
@@ -110,11 +135,22 @@ class _Entry:
         """Find the newest own report that the base includes; called when the base or what it includes has changed."""
         loads = self.loads
         self.own_share = self.no_share
-        while loads and self.includes(loads[0][0], known):
-            self.own_share = loads[0][1]
-            if len(loads) == 1 or not self.includes(loads[1][0], known):
+        while loads and self.includes(loads[0].seq, known):
+            if len(loads) == 1 or not self.includes(loads[1].seq, known):
+                self.own_share = self._if_valid(loads[0], known)
                 break
             loads.popleft()
+
+    def _if_valid(self, own: _Own, known: "_Partition") -> RouterLoad:
+        """Return an own report if the snapshot's sums have it: they leave out what has expired by then."""
+        event, snapshot = own.event, self.snapshot
+        assert isinstance(event, RouterLoad)
+        if snapshot is None or event.gen != snapshot.state.generation:
+            return self.no_share
+        _, timestamp_ms = known.offsets.get(own.seq, (0, None))
+        told_ms = own.at_ms if timestamp_ms is None else timestamp_ms
+        valid = snapshot.state.tick * TICK_MS - told_ms < self.config.load_expire_ms
+        return event if valid else self.no_share
 
     def refold(self) -> None:
         """Compute the folded state anew from base and tail."""
@@ -150,20 +186,27 @@ class FleetView:
         batches[seq] = batches.get(seq, 0) + 1
         if len(batches) > OFFSETS_MAX:
             del batches[next(iter(batches))]
-        if isinstance(event, RouterLoad):
-            entry.loads.append((seq, event))
-            return
         own = _Own(event, seq, at_ms)
+        if isinstance(event, RouterLoad):
+            entry.loads.append(own)
+            return
         entry.tail.append(own)
         entry.add(own)
         self._bound(entry, at_ms)
 
-    def acknowledge(self, partition: int, seq: int, offset: int) -> None:
-        """Note the offset that an own batch got; events that a snapshot turns out to include leave the tail."""
+    def acknowledge(self, partition: int, seq: int, offset: int, timestamp_ms: int | None = None) -> None:
+        """Note the offset that an own batch got; events that a snapshot turns out to include leave the tail.
+
+        Args:
+            partition: of telemetry.
+            seq: of the batch.
+            offset: of its record.
+            timestamp_ms: of its record, if Kafka said it; tells when the loads in it expire.
+        """
         known = self._partitions.get(partition)
         if known is None:
             return
-        known.offsets[seq] = offset
+        known.offsets[seq] = (offset, timestamp_ms if timestamp_ms != -1 else None)
         if len(known.offsets) > OFFSETS_MAX:
             del known.offsets[next(iter(known.offsets))]
         for entry in self._entries.values():
@@ -178,7 +221,7 @@ class FleetView:
         if known is None:
             return
         known.consumed, known.received_at_ms = offset, mono_ms
-        known.included_seq = max(known.included_seq, batch.sequences.get(self._incarnation, -1))
+        known.note_included(batch.as_of, batch.sequences.get(self._incarnation, -1))
         for snapshot in batch.snapshots:
             entry = self._entries.get(snapshot.state.instance)
             if entry is not None:
@@ -189,7 +232,7 @@ class FleetView:
             self.older_snapshots += 1
             return
         entry.snapshot, entry.snapshot_ms = snapshot, batch.now_ms
-        entry.included_seq = known.included_seq
+        entry.included_seq = max(entry.included_seq, known.included_seq(batch.as_of))
         entry.folded_seq = None
         entry.base = _with_offset(snapshot.state, batch.as_of)
         self._drop_included(entry, known)
