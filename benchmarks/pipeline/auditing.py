@@ -45,7 +45,7 @@ def measure(where: Kafka, events: int = EVENTS) -> dict[str, dict[str, float]]:
         machine.wait_until_quiet()
         options = {"bootstrap": where.bootstrap, "prefix": owner.prefix}
         output = subprocess.run(
-            [sys.executable, __file__, json.dumps(options)], check=True, stdout=subprocess.PIPE, timeout=60.0
+            [sys.executable, __file__, json.dumps(options)], check=True, stdout=subprocess.PIPE, timeout=180.0
         ).stdout
         row: dict[str, float] = json.loads(output)
         if row["events"] != events or row["exit_code"] != 0:
