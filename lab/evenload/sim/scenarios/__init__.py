@@ -5,6 +5,7 @@ A selector names a scenario (`s7-step`), a family (`S7`), or is a prefix of name
 
 from evenload.sim.scenario import Scenario
 from evenload.sim.scenarios import (
+    headline,
     s01_steady,
     s02_knee,
     s03_mixed,
@@ -34,6 +35,7 @@ _FAMILIES = (
     s11_many_routers,
     s12_prefixes,
     s13_overload,
+    headline,
 )
 
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for family in _FAMILIES for scenario in family.SCENARIOS}
@@ -54,5 +56,7 @@ def select(selector: str) -> list[Scenario]:
     found = [one for one in SCENARIOS.values() if one.family.lower() == wanted]
     found = found or [one for name, one in SCENARIOS.items() if wanted and name.startswith(wanted)]
     if not found:
-        raise ValueError(f"no scenario {selector!r}; there are {', '.join(SCENARIOS)}, and the families S1 to S13")
+        raise ValueError(
+            f"no scenario {selector!r}; there are {', '.join(SCENARIOS)}, and the families {', '.join(FAMILIES)}"
+        )
     return found
