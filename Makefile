@@ -2,6 +2,9 @@
 PYTHON ?= python3
 # More arguments for pytest, for instance: make test PYTEST_ARGS="tests/settings -x"
 PYTEST_ARGS ?=
+# How many faults `make soak` makes, and the seed that decides their order; a failure names its seed.
+FAULTS ?= 200
+SEED ?= 20261130
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -13,11 +16,12 @@ export COMPOSE
 COMPOSE_PROFILE := $(if $(wildcard .env),,--profile demo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format venv clean compose-up compose-demo compose-down test-compose
+.PHONY: help demo test lint types format venv clean compose-up compose-demo compose-down test-compose soak
 
 help:
 	@echo "make demo    simulated engines, real Kafka, load, faults, and a summary (4 minutes)"
 	@echo "make test    all tests (10 minutes or less)"
+	@echo "make soak    kills, stops and hands over real scorers $(FAULTS) times (FAULTS=20: 3 minutes)"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy --strict"
 	@echo "make format  let ruff rewrite what it can"
@@ -31,6 +35,9 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/pytest $(PYTEST_ARGS)
+
+soak: $(STAMP)
+	SOAK_FAULTS=$(FAULTS) SOAK_SEED=$(SEED) $(BIN)/pytest -m soak tests/soak $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from evenload.demo.load_client import Outcome
-from tools.compose_demo.verdict import Check, Kill, Request, judge, phases
+from tools.compose_demo.verdict import Check, Kill, Request, judge, judge_audit, phases
 
 ROUTER = Kill("router-2", "router-2", begin_s=10.0, end_s=10.4, recovered_s=14.0)
 SCORER = Kill("scorer", "", begin_s=30.0, end_s=30.4, recovered_s=39.0)
@@ -56,3 +56,32 @@ def test_a_failed_request_never_looks_fast() -> None:
     assert "p50    100 ms, p95    inf ms" in before
     assert "0 requests" in after_router
     assert "p95    100 ms" in after_scorer
+
+
+AUDIT = {
+    "exit_code": 0,
+    "counts": {"snapshot verified": 40, "decision verified": 30, "decision unverifiable": 2},
+    "unverifiable": {"decision: tail died": 2},
+    "gaps": [],
+    "first_difference": None,
+}
+
+
+def test_what_died_with_the_killed_router_is_told_and_not_held_against_the_audit() -> None:
+    check = judge_audit(AUDIT)
+    assert (check.held, check.figure) == (True, "40 snapshots and 30 decisions the same, 2 not verifiable")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"exit_code": 1, "first_difference": {"where": "offset 7"}}, "offset 7"),
+        ({"exit_code": 2, "gaps": ["partition 1: 5 to 9"]}, "partition 1"),
+        ({"counts": {"snapshot verified": 40}}, "0 decisions"),
+    ],
+    ids=["a difference", "a gap", "nothing verified"],
+)
+def test_an_audit_that_finds_something_or_sees_nothing_breaks_the_promise(change: dict[str, object], told: str) -> None:
+    check = judge_audit(AUDIT | change)
+    assert not check.held
+    assert told in check.figure

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import copy
 import json
 import os
 import signal
+import struct
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,8 +14,11 @@ from typing import Any
 
 import openai
 import pytest
+from msgspec.structs import replace
 
+from evenload.audit.main import Log, Scope, check, read
 from evenload.demo.engine_server import EngineFleet
+from evenload.schemas import FirstToken, decode_batch
 from evenload.settings import Settings
 from tests.e2e import fleet
 from tests.kafka_fixtures import TestTopics
@@ -85,7 +90,7 @@ async def test_the_official_client_works_while_kafka_was_never_there(engines: En
     assert router.returncode == 0
 
 
-async def test_every_decision_of_the_running_loop_is_verified_and_explained(
+async def test_every_decision_of_the_running_loop_is_verified_and_explained_and_no_forgery_is(
     engines: EngineFleet, topics: TestTopics, tmp_path: Path
 ) -> None:
     settings = fleet.settings_for(engines, topics.bootstrap, topics.prefix)
@@ -116,10 +121,48 @@ async def test_every_decision_of_the_running_loop_is_verified_and_explained(
         assert "It ended as ok with status 200" in out
         code, out = await evenload("audit", "explain", "no-such-request", "--config", config)
         assert code == 1
+        log = await read(settings, Scope(), _silent)
     finally:
         for child in reversed(children):
             child.stop()
     assert [child.returncode for child in children] == [0, 0, 0]
+    assert check(log, settings, Scope(), _silent).exit_code == 0
+    for alter, code in [(_change_a_byte, 1), (_drop_a_record, 2), (_forge_a_snapshot, 1)]:
+        altered = copy.deepcopy(log)
+        alter(altered)
+        assert check(altered, settings, Scope(), _silent).exit_code == code, alter.__name__
+    pool = settings.pools[0]
+    pool = pool.model_copy(update={"scoring": pool.scoring.model_copy(update={"ewma_alpha": 0.21})})
+    other = settings.model_copy(update={"pools": [pool]})
+    report = check(log, other, Scope(), _silent)
+    assert report.first_difference is not None
+    assert (report.exit_code, report.first_difference.reason) == (1, "the scoring config differs")
+
+
+def _silent(what: str, done: int, total: int) -> None: ...
+
+
+def _change_a_byte(log: Log) -> None:
+    for records in log.telemetry.values():
+        for number, (offset, at_ms, value) in enumerate(records):
+            first = next((one for one in decode_batch(value).events if isinstance(one, FirstToken)), None)
+            if first is not None:
+                place = value.index(struct.pack(">d", first.ttft_ms)) + 3
+                records[number] = (offset, at_ms, value[:place] + bytes([value[place] ^ 1]) + value[place + 1 :])
+                return
+    pytest.fail("no first token in the log")
+
+
+def _drop_a_record(log: Log) -> None:
+    records = max(log.telemetry.values(), key=len)
+    del records[len(records) // 2]
+
+
+def _forge_a_snapshot(log: Log) -> None:
+    records = max(log.snapshots.values(), key=len)
+    offset, batch = records[len(records) // 2]
+    forged = [replace(batch.snapshots[0], score=batch.snapshots[0].score / 2 + 1), *batch.snapshots[1:]]
+    records[len(records) // 2] = (offset, replace(batch, snapshots=forged))
 
 
 async def test_up_serves_real_engines_and_leaves_nothing_behind(

@@ -186,3 +186,32 @@ async def test_a_lost_changelog_is_rebuilt_from_the_telemetry(topics: TestTopics
         await until(worker.ready)
         await eventually_equal(topics)
         assert worker.metric("rewound_records_total") == 120
+
+
+STUCK = """
+import asyncio, functools
+from evenload.scorer import app, main
+from evenload.settings import load_settings
+
+async def hang(self, stream):
+    async for _ in stream.noack().events():
+        await asyncio.Event().wait()
+
+app.ScorerApp._apply = hang
+main.Watchdog = functools.partial(main.Watchdog, partition_ms=3_000.0)
+main.run(load_settings())
+"""
+
+
+async def test_a_worker_whose_agent_hangs_is_ended_by_its_watchdog_and_the_next_one_goes_on(
+    topics: TestTopics, tmp_path: Path
+) -> None:
+    stuck = WorkerProcess(tmp_path, topics.bootstrap, topics.prefix, program=("-c", STUCK))
+    traffic = batches(6, INSTANCES, PARTITIONS)
+    with running(stuck):
+        await write(topics.bootstrap, topics.names.telemetry, list(itertools.islice(traffic, 100)))
+        assert await asyncio.to_thread(stuck.end) == 1
+        assert "records behind and has stood still for" in stuck.log_path.read_text()
+    worker = WorkerProcess(tmp_path, topics.bootstrap, topics.prefix)
+    with running(worker):
+        await eventually_equal(topics)

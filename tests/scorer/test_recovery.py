@@ -10,7 +10,10 @@ def state(instance: str, as_of: int, left_ms: int | None = None) -> bytes:
     return encode(InstanceState(instance=instance, as_of=as_of, log_ms=as_of * 10, left_ms=left_ms))
 
 
-def read(*records: tuple[str, bytes | None, int | None]) -> Recovered:
+Record = tuple[str, bytes | None, int | None] | tuple[str, bytes | None, int | None, int, int]
+
+
+def read(*records: Record) -> Recovered:
     recovered = Recovered()
     for record in records:
         recovered.add(*record)
@@ -48,6 +51,19 @@ def test_a_zombies_record_that_hides_a_newer_one_makes_the_partition_go_back() -
     recovered = read(("b", state("b", 90), 90), ("a", state("a", 40), 50))
     assert recovered.suspects == {"a": 50}
     assert recovered.resume(91) == 51
+
+
+def test_a_zombies_record_shows_by_its_place_when_compaction_has_left_none_before_it() -> None:
+    # The owner since changelog offset 2 wrote b up to 90, the zombie b up to 50, the owner a: then came compaction.
+    recovered = read(("b", state("b", 40), 50, 0, 4), ("a", state("a", 95), 95, 2, 5))
+    assert recovered.suspects == {"b": 50}
+    assert recovered.resume(91) == 51
+
+
+def test_an_idle_instances_record_of_an_earlier_owner_is_no_suspect() -> None:
+    recovered = read(("b", state("b", 40), 50, 0, 1), ("a", state("a", 95), 95, 2, 5))
+    assert not recovered.suspects
+    assert (recovered.resume(91), recovered.end) == (91, 6)
 
 
 def test_a_suspect_is_cleared_by_a_newer_record_of_its_instance() -> None:

@@ -19,12 +19,16 @@ from evenload.broker import ports
 from evenload.schemas import Batch, encode
 
 PATIENCE_S = 40.0
+PROGRAM = ("-m", "evenload.scorer")
 
 
 class WorkerProcess:
-    """`python -m evenload.scorer` with a configuration file of its own."""
+    """`python -m evenload.scorer`, or another program, with a configuration file of its own."""
 
-    def __init__(self, folder: Path, bootstrap: str, prefix: str, session_s: int = 3) -> None:
+    def __init__(
+        self, folder: Path, bootstrap: str, prefix: str, session_s: int = 3, program: tuple[str, ...] = PROGRAM
+    ) -> None:
+        self._program = program
         self.port = ports.choose_free("127.0.0.1")
         self._config = folder / f"scorer-{self.port}.yaml"
         self._config.write_text(
@@ -38,7 +42,7 @@ class WorkerProcess:
     def start(self) -> None:
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "evenload.scorer"],
+                [sys.executable, *self._program],
                 env=os.environ | {"EVENLOAD_CONFIG": str(self._config)},
                 stdout=log,
                 stderr=log,

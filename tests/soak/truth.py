@@ -79,7 +79,15 @@ class Truth:
     def _same(self, what: str, said: object, want: object) -> None:
         self.verified += 1
         if encode(said) != encode(want):
-            raise Difference(f"{what} differs:\n  scorer says {said!r}\n  the log says {want!r}")
+            raise Difference(difference(what, said, want))
+
+
+def difference(what: str, said: object, want: object) -> str:
+    """Say how two structs differ, of which the bytes do."""
+    fields = getattr(type(want), "__struct_fields__", ())
+    different = [name for name in fields if getattr(said, name, None) != getattr(want, name)]
+    where = ", ".join(different) or "only the bytes: were they written by other code?"
+    return f"{what} differs in {where}:\n  scorer says {said!r}\n  the log says {want!r}"
 
 
 def _by_offset(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tools.compose_demo.stack import Stack, StackError, fresh, seen
 from tools.compose_demo.traffic import Traffic
-from tools.compose_demo.verdict import BACK_WITHIN_S, FRESH_WITHIN_S, Kill, judge, phases
+from tools.compose_demo.verdict import BACK_WITHIN_S, FRESH_WITHIN_S, Check, Kill, judge, judge_audit, phases
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def story(arguments: argparse.Namespace) -> int:
-    """Load, kill a router, kill a scorer, judge."""
+    """Load, kill a router, kill a scorer, audit, judge."""
     stack = Stack(arguments.url)
     traffic = Traffic(arguments.url, arguments.model, arguments.rate, arguments.seed)
     if await seen(lambda: fresh(stack), lambda: 0.0, FRESH_WITHIN_S) is None:
@@ -46,7 +46,9 @@ async def story(arguments: argparse.Namespace) -> int:
             await asyncio.sleep(arguments.phase)
         finally:
             traffic.stop()
-    return _tell(traffic, router, scorer)
+    print(f"{traffic.now_s():5.1f} s  load ended; the auditor recomputes it", flush=True)
+    audit = judge_audit(await stack.audit(traffic.now_s()))
+    return _tell(traffic, router, scorer, audit)
 
 
 async def _kill_router(stack: Stack, traffic: Traffic) -> Kill:
@@ -83,14 +85,14 @@ async def _kill_scorer(stack: Stack, traffic: Traffic) -> Kill:
     return Kill("scorer", "", begin_s, end_s, fresh_s)
 
 
-def _tell(traffic: Traffic, router: Kill, scorer: Kill) -> int:
+def _tell(traffic: Traffic, router: Kill, scorer: Kill, audit: Check) -> int:
     print()
     for line in phases(traffic.requests, router, scorer):
         print(line)
     if traffic.skipped:
         print(f"{traffic.skipped} arrivals were not sent: too many in flight")
     print()
-    checks = judge(traffic.requests, router, scorer)
+    checks = [*judge(traffic.requests, router, scorer), audit]
     for check in checks:
         print(f"{'held    ' if check.held else 'NOT held'}  {check.promise}: {check.figure}")
     return 0 if all(check.held for check in checks) else 1

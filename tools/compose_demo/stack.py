@@ -14,6 +14,7 @@ from tools.compose_demo.verdict import FRESH_MS
 
 HOST_NAME_LENGTH: Final = 12  # a container's host name is the beginning of its id
 COMMAND_S: Final = 60.0
+AUDIT_S: Final = 300.0
 PAUSE_S: Final = 0.2
 LOOKS: Final = 60  # requests after which all routers behind the proxy have been met
 
@@ -79,6 +80,22 @@ class Stack:
         """How often Docker has restarted a container."""
         return int(await _run(*self._docker, "inspect", "--format", "{{.RestartCount}}", container))
 
+    async def audit(self, last_s: float) -> dict[str, Any]:
+        """What `evenload audit verify` says of the last so many seconds.
+
+        Raises:
+            StackError: It did not run to its end.
+        """
+        verify = ("audit", "verify", "--json", "--from", f"{round(last_s)}s")
+        text = await _run(*self._compose, "run", "--rm", "-T", "audit", *verify, may_fail=True, limit_s=AUDIT_S)
+        try:
+            report: dict[str, Any] = json.loads(text)
+        except ValueError:
+            raise StackError(
+                f"the audit gave no report; try: docker compose run --rm audit {' '.join(verify)}"
+            ) from None
+        return report
+
     async def serves(self, container: str) -> bool:
         """Whether the proxy gives requests to a router again."""
         for _ in range(LOOKS):
@@ -122,7 +139,7 @@ async def fresh(stack: Stack) -> bool:
     return await stack.snapshot_age_ms() <= FRESH_MS
 
 
-async def _run(*words: str, may_fail: bool = False) -> str:
+async def _run(*words: str, may_fail: bool = False, limit_s: float = COMMAND_S) -> str:
     try:
         process = await asyncio.create_subprocess_exec(
             *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
@@ -130,12 +147,12 @@ async def _run(*words: str, may_fail: bool = False) -> str:
     except FileNotFoundError:
         raise StackError(f"{words[0]} is not installed; COMPOSE and DOCKER name other commands") from None
     try:
-        async with asyncio.timeout(COMMAND_S):
+        async with asyncio.timeout(limit_s):
             out, error = await process.communicate()
     except TimeoutError:
         process.kill()
         await process.wait()
-        raise StackError(f"no end of {shlex.join(words)} within {COMMAND_S:.0f} s") from None
+        raise StackError(f"no end of {shlex.join(words)} within {limit_s:.0f} s") from None
     if process.returncode and not may_fail:
         raise StackError(f"{shlex.join(words)}: {error.decode(errors='replace').strip()}")
     return out.decode()

@@ -1,8 +1,8 @@
 """Did it hold? Pure: what clients and observers saw in, promises with their figures out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from evenload.demo.load import percentile
 from evenload.demo.load_client import Outcome
@@ -96,6 +96,21 @@ def judge(requests: Sequence[Request], router: Kill, scorer: Kill) -> list[Check
         ),
         Check("clients are served meanwhile", bool(after), f"{len(after)} requests after the scorer's death"),
     ]
+
+
+def judge_audit(report: Mapping[str, Any]) -> Check:
+    """Return whether the log proves what was published and chosen; `report` is `evenload audit verify --json`.
+
+    What died with the killed router before it reached the log cannot be recomputed; it is told, not held against it.
+    """
+    counts: Mapping[str, int] = report["counts"]
+    same = {subject: counts.get(f"{subject} verified", 0) for subject in ("snapshot", "decision")}
+    unverifiable = sum(report["unverifiable"].values())
+    figure = f"{same['snapshot']} snapshots and {same['decision']} decisions the same, {unverifiable} not verifiable"
+    if report["exit_code"]:
+        figure += f"; exit code {report['exit_code']}: {report['first_difference'] or report['gaps']}"
+    held = not report["exit_code"] and min(same.values()) > 0
+    return Check("the auditor recomputes every snapshot and decision bit for bit", held, figure)
 
 
 def phases(requests: Sequence[Request], router: Kill, scorer: Kill) -> list[str]:

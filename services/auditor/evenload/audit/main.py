@@ -68,7 +68,11 @@ def verify(settings: Settings, scope: Scope, progress: Progress) -> Report:
         BusUnavailable: Kafka did not answer.
         TopicMissing: a topic does not exist.
     """
-    log = asyncio.run(_read(settings, scope, progress))
+    return check(asyncio.run(read(settings, scope, progress)), settings, scope, progress)
+
+
+def check(log: Log, settings: Settings, scope: Scope, progress: Progress) -> Report:
+    """Recompute every snapshot and every decision in scope of a log that has been read."""
     report = Report(undecodable=log.undecodable)
     config = config_of(settings)
     index = SnapshotIndex()
@@ -109,7 +113,13 @@ def explain(settings: Settings, request_id: str, progress: Progress) -> Story:
     return tell(attempts, log.own)
 
 
-async def _read(settings: Settings, scope: Scope, progress: Progress) -> Log:
+async def read(settings: Settings, scope: Scope, progress: Progress) -> Log:
+    """Read everything that an audit works on.
+
+    Raises:
+        BusUnavailable: Kafka did not answer.
+        TopicMissing: a topic does not exist.
+    """
     log = Log()
     # Decisions first: whatever they refer to is then in the log before its end is read.
     await _read_decisions(settings, scope, log, progress)

@@ -20,6 +20,7 @@ log = limited_logger(__name__)
 
 GROUP_BYTES_MAX = 900_000  # uncompressed records of one request and partition; Kafka refuses more than 1 MiB
 _REQUEST_MS = 8_000
+RETRY_MS = 300  # of each loop inside the client; at its default of 100 an outage costs a tenth of a core
 ATTEMPT_S = 10.0  # as long as events count as fresh; beyond it they are sent with their true age
 _START_S = 10.0
 _BACKOFF_S = 0.2
@@ -143,7 +144,9 @@ class ProducerLink:
             compression_type="lz4",
             max_batch_size=GROUP_BYTES_MAX,
             request_timeout_ms=_REQUEST_MS,
+            retry_backoff_ms=RETRY_MS,
         )
+        tolerate_retried_batches(producer)
         try:
             async with asyncio.timeout(_START_S):
                 await producer.start()
@@ -220,6 +223,22 @@ async def _check_topic(producer: Any, topic: str, partitions: int) -> None:
         raise _UnreadyError(f"topic {topic} does not exist yet")
     if len(found) != partitions:
         raise _UnreadyError(f"topic {topic} has {len(found)} partitions and should have {partitions}")
+
+
+class _Pending(set[Any]):
+    """Batches under way. One that waits for another try is not among them, and may end all the same."""
+
+    def remove(self, batch: Any) -> None:
+        self.discard(batch)
+
+
+def tolerate_retried_batches(producer: Any) -> None:
+    """Let batches end while they wait for another try, as they do when their time is over or the producer is stopped.
+
+    aiokafka 0.14 takes such a batch from the pending ones a second time and fails in a callback (_pop_batch, KeyError):
+    harmless, since the batch has its result, but one traceback in the log for each of them.
+    """
+    producer._message_accumulator._pending_batches = _Pending()
 
 
 async def _abandon(producer: Any) -> None:

@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from evenload.bus.client_logs import limit_client_logs, limited_logger
 from evenload.bus.forever import cancelled
+from evenload.bus.link import RETRY_MS
 from evenload.bus.topics import topic_names
 from evenload.schemas import SnapshotBatch, WireError, decode_snapshots
 
@@ -132,6 +133,7 @@ class SnapshotReader:
             enable_auto_commit=False,
             auto_offset_reset="none",  # silently jumping to either end would hide that records are missing
             request_timeout_ms=_REQUEST_MS,
+            retry_backoff_ms=RETRY_MS,
             max_partition_fetch_bytes=4 * 1024 * 1024,
         )
         try:

@@ -60,7 +60,9 @@ def run(settings: Settings) -> None:
     )
     for pool in settings.pools:
         log.info("pool %s: %d instances, policy %s", pool.name, len(pool.instances), pool.policy)
-    log.info("router %s listens on http://%s:%d", settings.router.name, settings.router.host, settings.router.port)
+    # Of two routers with one name, the incarnation tells who is who; the log keeps them apart by it.
+    own, incarnation = settings.router, router.dispatcher.emitter.incarnation
+    log.info("router %s, incarnation %x, listens on http://%s:%d", own.name, incarnation, own.host, own.port)
     _freeze()
     server = _Server(config, router.telemetry.leave)
     server.run(sockets=[listener])

@@ -69,11 +69,13 @@ class Assigned:
     """A partition that this worker owns.
 
     Attributes:
+        since: where the changelog ended when it was taken over.
         pending: events applied and not acknowledged, in order.
         dead_letters: records that could not be applied and are not among the dead letters yet.
     """
 
     scorer: PartitionScorer
+    since: int
     pending: list[Any] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
 
@@ -161,7 +163,8 @@ class ScorerApp:
         committed = await consumer.seek_to_committed() if mine else {}
         assigned: dict[int, Assigned] = {}
         for tp in mine:
-            assigned[tp.partition] = Assigned(await self._take_over(tp, committed.get(tp)))
+            taken = await self._take_over(tp, committed.get(tp))
+            assigned[tp.partition] = Assigned(taken, self.table.recovered[tp.partition].end)
         self.assigned = assigned
         self.activity.recoveries += 1
         self.recovered = self._unsettled = True
@@ -291,7 +294,7 @@ class ScorerApp:
         if checkpoint is None:
             return
         covered = len(owned.pending)
-        written, reported = await asyncio.gather(self._write(checkpoint), self._send_dead_letters(owned))
+        written, reported = await asyncio.gather(self._write(checkpoint, owned.since), self._send_dead_letters(owned))
         if not (written and reported):
             owned.scorer.unacknowledged(checkpoint)
             return
@@ -305,9 +308,9 @@ class ScorerApp:
         self.activity.states_written += len(checkpoint.states)
         self.activity.checkpoint_s += (_mono_ms() - now_ms) / 1000
 
-    async def _write(self, checkpoint: Checkpoint) -> bool:
+    async def _write(self, checkpoint: Checkpoint, since: int) -> bool:
         futures = [
-            self.table.write(checkpoint.partition, name, data, checkpoint.through)
+            self.table.write(checkpoint.partition, name, data, checkpoint.through, since)
             for name, data in checkpoint.records()
         ]
         return await self._all_sent(futures)

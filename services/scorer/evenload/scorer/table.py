@@ -14,6 +14,7 @@ from faust.types import FutureMessage
 from evenload.scorer.recovery import Recovered
 
 THROUGH_HEADER = "through"
+SINCE_HEADER = "since"
 
 
 class StateTable(faust.Table):  # type: ignore[misc]
@@ -33,9 +34,14 @@ class StateTable(faust.Table):  # type: ignore[misc]
         """Take in recovered records; Faust calls this."""
         for event in batch:
             message = event.message
-            through = dict(message.headers or ()).get(THROUGH_HEADER)
+            headers = dict(message.headers or ())
+            through, since = headers.get(THROUGH_HEADER), headers.get(SINCE_HEADER)
             self.recovered[message.partition].add(
-                message.key.decode(), message.value, None if through is None else int(through)
+                message.key.decode(),
+                message.value,
+                None if through is None else int(through),
+                None if since is None else int(since),
+                message.offset,
             )
             self.records_read += 1
 
@@ -45,13 +51,13 @@ class StateTable(faust.Table):  # type: ignore[misc]
             del self.recovered[partition]
         await super().on_recovery_completed(active_tps, standby_tps)
 
-    def write(self, partition: int, instance: str, data: bytes | None, through: int) -> FutureMessage:
+    def write(self, partition: int, instance: str, data: bytes | None, through: int, since: int) -> FutureMessage:
         """Send a state record (None: a tombstone) to the changelog; the result is done when Kafka has it."""
         return self.changelog_topic.send_soon(
             key=instance.encode(),
             value=data,
             partition=partition,
-            headers={THROUGH_HEADER: b"%d" % through},
+            headers={THROUGH_HEADER: b"%d" % through, SINCE_HEADER: b"%d" % since},
             key_serializer="raw",
             value_serializer="raw",
         )
