@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from tests.scorer.worker import WorkerProcess
 
 SESSION_S = 3
-READY_S = 60.0  # longest time from a start to readiness; both workers may be hit again and again meanwhile
+READY_S = 120.0  # longest time from a start to readiness; both workers may be hit again and again meanwhile
 END_S = 30.0
 
 Note = Callable[[str], None]

@@ -36,6 +36,7 @@ SEED = int(os.environ.get("SOAK_SEED", "20261130"))
 CHECK_EVERY = 20
 ARRIVE_S = 60.0  # for everything to arrive after the last fault
 CHECK_S = 150.0
+LOG_LINES = 40  # of each scorer, shown when something failed
 
 pytestmark = [pytest.mark.soak, pytest.mark.kafka, pytest.mark.timeout(180 + 15 * FAULTS)]
 
@@ -146,9 +147,15 @@ async def test_no_fault_at_any_moment_changes_what_the_log_says(
                     await stage.check()
         except BaseException as error:
             steps = "\n".join(stage.steps)
-            pytest.fail(f"seed {SEED}, after these steps:\n{steps}\n{type(error).__name__}: {error}", pytrace=False)
+            what = f"{type(error).__name__}: {error}"
+            pytest.fail(f"{_logs(tmp_path)}\nseed {SEED}, after these steps:\n{steps}\n{what}", pytrace=False)
         with capsys.disabled():
             print(f"\n{_report(stage)}")
+
+
+def _logs(folder: Path) -> str:
+    texts = {path.name: path.read_text(errors="replace").splitlines() for path in sorted(folder.glob("*.log"))}
+    return "\n".join("\n".join([name, *lines[-LOG_LINES:]]) for name, lines in texts.items())
 
 
 async def _suffer(victim: Victim, numbers: "itertools.repeat[None]") -> None:
