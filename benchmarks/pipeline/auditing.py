@@ -30,7 +30,7 @@ EVENTS = 1_000_000
 EVENTS_PER_RECORD = 10
 EVENTS_PER_S = 2_000
 INSTANCES = 64
-FLUSH_MS = 100  # the scorer's default
+FLUSH_MS = 25  # the scorer's default
 IN_FLIGHT_MAX = 500
 
 

@@ -1,7 +1,7 @@
 """The pipeline on a real Kafka with real scorers: `python benchmarks/pipeline/bench.py [SECTION ...] [--json]`.
 
-Sections: throughput, backlog, freshness, workers, fleet, emitter, audit; without one, all of them. README.md says what
-each measures. Every row is the median of its rounds; `others_cores` is how many cores other processes used meanwhile.
+Sections: throughput, backlog, freshness, flush, stages, workers, fleet, emitter, audit; without one, all of them.
+README.md says what each measures. Figures are medians of quiet rounds; `others_cores` is what other processes used.
 """
 
 import argparse
@@ -13,9 +13,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.pipeline import auditing, emitter_cpu, fleet, freshness, machine, throughput
+from benchmarks.pipeline import auditing, emitter_cpu, fleet, freshness, machine, stages, throughput
 from benchmarks.pipeline.flow import Offer, offer
-from benchmarks.pipeline.stack import Kafka, case, kafka
+from benchmarks.pipeline.stack import SCORER, Kafka, case, kafka
+
+FLUSH_MS = (25, 50, 100)
 
 Rows = dict[str, dict[str, float]]
 
@@ -23,6 +25,11 @@ SECTIONS: dict[str, tuple[str, Callable[[Kafka, int], Rows]]] = {
     "throughput": ("one scorer, offered rates, 8 producers, 64 instances, adaptive linger", throughput.sustained),
     "backlog": ("one scorer works off a backlog", throughput.drained),
     "freshness": ("ms from Emitter.add to the view, 2,000 events/s, 64 instances", freshness.measure),
+    "flush": (
+        "the same by the scorer's flush_ms, 2 producers",
+        lambda where, rounds: freshness.measure(where, rounds, producers=(2,), flush_ms=FLUSH_MS),
+    ),
+    "stages": ("ms per stage of the way, 2,000 events/s, 64 instances", stages.measure),
     "workers": ("several scorers, backlog of 25 events per record", throughput.scaled),
     "fleet": ("by number of instances", fleet.measure),
     "emitter": ("CPU us per event in the producer, 64 instances, 4 partitions", emitter_cpu.measure),
@@ -45,7 +52,7 @@ def profile(bootstrap: str | None, rate: float) -> None:
     """Print where a scorer's main thread spends its time at an offered rate of 8 producers (cProfile slows it)."""
     with kafka(bootstrap) as where, case(where) as owner:
         output = where.folder / "scorer.prof"
-        with owner.worker(profile=output) as worker:
+        with owner.worker(program=("-m", "cProfile", "-o", str(output), *SCORER)) as worker:
             worker.wait_ready()
             offer(owner, [worker], Offer(producers=8, rate=rate, warmup_s=2.0, measure_s=8.0, track_every=100))
             worker.end()

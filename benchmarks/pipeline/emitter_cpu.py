@@ -63,6 +63,8 @@ async def _child(options: dict[str, Any]) -> dict[str, list[dict[str, float]]]:
     async with Emitter(
         options["bootstrap"], options["prefix"], "router", partitions=PARTITIONS, linger_ms_min=options["linger_ms"]
     ) as emitter:
+        for partition in range(PARTITIONS):
+            emitter.advise(partition, options["linger_ms"])
         emitter.add(events[0], 0)
         await emitter.flush(30.0)
         for _ in range(options["rounds"]):

@@ -15,24 +15,28 @@ from evenload.broker import ports
 from evenload.bus.snapshots import SnapshotReader
 from evenload.bus.topics import partition_for
 from evenload.routing.view import FleetView
-from evenload.schemas import SnapshotBatch
+from evenload.schemas import SnapshotBatch, decode_snapshots, encode
 from evenload.settings.scoring import UNKNOWN
 
 SIZES = (64, 1_000, 4_000)
 EVENTS_PER_INSTANCE = 12
 COMPLETE_S_MAX = 60.0
+REPEATS = 5
 
 
-def measure(where: Kafka, rounds: int, sizes: tuple[int, ...] = SIZES) -> dict[str, dict[str, float]]:
+def measure(
+    where: Kafka, rounds: int, sizes: tuple[int, ...] = SIZES, session_timeout_s: int = 6
+) -> dict[str, dict[str, float]]:
     """By number of instances: RSS in MB, seconds of recovery and cold start.
 
     `restart_s`: from the start of the process to its first snapshots, after SIGTERM; `kill_restart_s`: after kill -9,
-    with the default session timeout of 6 s; `view_s`: reader and view in this process, from nothing to a snapshot of
-    every instance; `router_s`: the same for a router process, from its start, imports and all.
+    when the group notices by its session timeout only; `view_s`: reader and view in this process, from nothing to a
+    snapshot of every instance; `router_s`: the same for a router process, from its start, imports and all; `take_us`:
+    CPU per snapshot that a router decodes and takes into its view.
     """
     found: dict[str, dict[str, float]] = {}
     for size in sizes:
-        with case(where) as owner, owner.worker() as worker:
+        with case(where) as owner, owner.worker(session_timeout_s=session_timeout_s) as worker:
             worker.wait_ready()
             _feed(owner, worker, size)
             machine.wait_until_quiet()
@@ -63,18 +67,22 @@ def _restart_s(worker: Worker, end: Callable[[], None]) -> float:
 
 
 def _cold_start(owner: Case, size: int) -> dict[str, float]:
-    return {"view_s": asyncio.run(_view_s(owner, size)), "router_s": _router_s(owner, size)}
+    view_s, take_us = asyncio.run(_view(owner, size))
+    return {"view_s": view_s, "take_us": take_us, "router_s": _router_s(owner, size)}
 
 
-async def _view_s(owner: Case, size: int) -> float:
+async def _view(owner: Case, size: int) -> tuple[float, float]:
+    """Seconds until the view is complete, and CPU microseconds per snapshot that it takes in."""
     names = traffic.instances(size)
     homes = {name: partition_for(name.encode(), PARTITIONS) for name in names}
     missing, complete = set(names), asyncio.Event()
+    seen: list[tuple[int, bytes, int]] = []
     start_s = time.monotonic()
     view = FleetView(dict.fromkeys(names, UNKNOWN), homes, 1, int(time.time() * 1000))
 
     def take(_partition: int, offset: int, batch: SnapshotBatch) -> None:
         view.take(offset, batch, time.monotonic() * 1000)
+        seen.append((offset, encode(batch), len(batch.snapshots)))
         missing.difference_update(item.state.instance for item in batch.snapshots)
         if not missing:
             complete.set()
@@ -82,7 +90,12 @@ async def _view_s(owner: Case, size: int) -> float:
     async with SnapshotReader(owner.kafka.bootstrap, owner.prefix, PARTITIONS, take):
         async with asyncio.timeout(COMPLETE_S_MAX):
             await complete.wait()
-        return time.monotonic() - start_s
+        view_s = time.monotonic() - start_s
+    cpu_s = time.process_time()
+    for _ in range(REPEATS):
+        for offset, data, _ in seen:
+            view.take(offset, decode_snapshots(data), 0.0)
+    return view_s, (time.process_time() - cpu_s) / REPEATS / sum(count for _, _, count in seen) * 1e6
 
 
 def _router_s(owner: Case, size: int) -> float:

@@ -88,7 +88,7 @@ def offer(owner: Case, workers: Sequence[Worker], wanted: Offer) -> Flow:
         others, before, start_s = machine.Others(), _look(owner, workers), time.monotonic()
         time.sleep(wanted.measure_s)
         after, seconds, others_cores = _look(owner, workers), time.monotonic() - start_s, others.cores()
-        figures = [json.loads(child.communicate(timeout=60.0)[0]) for child in children]
+        figures = [_result(owner, number, child) for number, child in enumerate(children)]
     finally:
         for child in children:
             child.kill()
@@ -106,6 +106,17 @@ def offer(owner: Case, workers: Sequence[Worker], wanted: Offer) -> Flow:
         others_cores=others_cores,
         producers=figures,
     )
+
+
+def _result(owner: Case, number: int, child: "subprocess.Popen[bytes]") -> dict[str, Any]:
+    if child.wait(60.0) != 0:
+        raise RuntimeError("a producer process failed")
+    figures: dict[str, Any] = json.loads(_result_path(owner, number).read_text())
+    return figures
+
+
+def _result_path(owner: Case, number: int) -> Path:
+    return owner.kafka.folder / f"producer-{number}.json"
 
 
 def _look(owner: Case, workers: Sequence[Worker]) -> dict[str, float]:
@@ -137,6 +148,7 @@ def _child(owner: Case, wanted: Offer, number: int, count: int) -> "subprocess.P
         "track_every": wanted.track_every,
         "probe_every": wanted.probe_every,
         "seed": wanted.seed + number,
+        "result": str(_result_path(owner, number)),
     }
     command = [sys.executable, str(Path(__file__).with_name("producer.py")), json.dumps(options)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -59,9 +59,35 @@ def wait_until_quiet(cores_max: float = QUIET_CORES, patience_s: float = 20.0) -
 
 
 def _busy_s() -> float:
-    """CPU seconds of all cores that were not idle: user, nice, system, irq, softirq, steal."""
-    fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
-    return (sum(fields) - fields[3] - fields[4]) / _TICKS_PER_S
+    """CPU seconds of all cores that were not idle: user, system, irq, softirq, steal, and nice if that takes ours."""
+    user, nice, system, _idle, _iowait, *rest = map(int, _first_line("/proc/stat").split()[1:9])
+    return (user + system + sum(rest) + (0 if nice_yields() else nice)) / _TICKS_PER_S
+
+
+def nice_yields() -> bool:
+    """Tell whether processes of low priority leave us the cores.
+
+    With autogroups, which most distributions enable, a niceness counts only among the processes of one session, and
+    sessions share the cores evenly; unless ours was raised (`echo -15 > /proc/self/autogroup` as root).
+    """
+    enabled = Path("/proc/sys/kernel/sched_autogroup_enabled")
+    return not enabled.exists() or _first_line(enabled) == "0" or group_nice() < 0
+
+
+def group_nice() -> int:
+    """Niceness of our session as a whole; 0 without autogroups."""
+    group = Path("/proc/self/autogroup")
+    return int(_first_line(group).rsplit(" ", 1)[1]) if group.exists() else 0
+
+
+def share_group_nice(pid: int | None) -> None:
+    """Give the session of a process of ours the niceness that our own has."""
+    if pid is not None and group_nice() < 0:
+        Path(f"/proc/{pid}/autogroup").write_text(str(group_nice()))
+
+
+def _first_line(path: Path | str) -> str:
+    return Path(path).read_text().split("\n", 1)[0]
 
 
 def _own_s() -> float:
@@ -106,11 +132,15 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def middle(rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Median of each figure over the rounds; with several rounds also its extremes, as `name_min` and `name_max`."""
+    """Median of each figure over the quiet rounds (all of them if none was quiet); `rounds_used` says how many.
+
+    Of several rounds also the extremes, as `name_min` and `name_max`.
+    """
+    used = [row for row in rows if row.get("others_cores", 0.0) < QUIET_CORES] or list(rows)
     merged: dict[str, float] = {}
-    for name in rows[0]:
-        values = [row[name] for row in rows]
+    for name in used[0]:
+        values = [row[name] for row in used]
         merged[name] = statistics.median(values)
-        if len(rows) > 1:
+        if len(used) > 1:
             merged[f"{name}_min"], merged[f"{name}_max"] = min(values), max(values)
-    return merged
+    return {**merged, "rounds_used": len(used)}

@@ -9,7 +9,7 @@ of its run how long it took from `Emitter.add` until a snapshot that includes th
   meaningfully (scorer/changes.py) and else every 2 s, so this has two humps;
 - `probe_ms`: the same for probes only, loads that differ tenfold from the one before: changes that must be shown.
 
-It says `ready` when it is connected, starts at the first byte on standard input and prints one line of JSON at the end.
+It says `ready` when it is connected, starts at the first byte on standard input, and writes JSON to the file `result`.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from evenload.routing.view import FleetView
 from evenload.schemas import Event, RouterLoad, SnapshotBatch
 from evenload.settings.scoring import UNKNOWN
 
-TICK_S = 0.002
+TICK_S = 0.004
 SETTLE_S = 2.5  # after the end, for the heartbeats that show the last events
 POOL = 4096  # events drawn beforehand
 PROBE_INSTANCES = 8
@@ -211,4 +211,5 @@ class Producer:
 
 
 if __name__ == "__main__":
-    print(json.dumps(uvloop.run(Producer(json.loads(sys.argv[1])).run())))
+    arguments = json.loads(sys.argv[1])
+    Path(arguments["result"]).write_text(json.dumps(uvloop.run(Producer(arguments).run())))

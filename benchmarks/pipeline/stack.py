@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -19,12 +19,13 @@ from typing import Self
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from benchmarks.pipeline.machine import cpu_s
+from benchmarks.pipeline.machine import cpu_s, share_group_nice
 from evenload.broker import Broker, ports
 from evenload.bus.topics import TopicNames, ensure_topics, specs, topic_names
 
 PATIENCE_S = 60.0
 PARTITIONS = 4
+SCORER = ("-m", "evenload.scorer")
 _POLL_S = 0.02
 _FAST_GROUPS = {"group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
 
@@ -73,6 +74,7 @@ def kafka(bootstrap: str | None = None) -> Iterator[Kafka]:
             yield Kafka(bootstrap, folder)
             return
         with Broker(folder / "kafka", properties=_FAST_GROUPS) as broker:
+            share_group_nice(broker.pid)
             yield Kafka(broker.bootstrap, folder, broker.folder / "log", broker.pid)
 
 
@@ -88,9 +90,9 @@ class Case:
         """Names of the topics."""
         return topic_names(self.prefix)
 
-    def worker(self, profile: Path | None = None, **options: object) -> "Worker":
+    def worker(self, program: Sequence[str] = SCORER, **options: object) -> "Worker":
         """Describe a scorer worker of this case; options as in the section `scorer` of the settings."""
-        return Worker(self, options, profile)
+        return Worker(self, options, program)
 
 
 @contextlib.contextmanager
@@ -133,9 +135,9 @@ def get(port: int, path: str) -> str:
 class Worker:
     """`python -m evenload.scorer` with a configuration of its own; use it as a context manager."""
 
-    def __init__(self, owner: Case, options: dict[str, object], profile: Path | None = None) -> None:
+    def __init__(self, owner: Case, options: dict[str, object], program: Sequence[str]) -> None:
         self.port = ports.choose_free("127.0.0.1")
-        self.profile = profile
+        self._program = program
         folder = owner.kafka.folder
         self._config = folder / f"scorer-{self.port}.yaml"
         section = {"app_id": f"{owner.prefix}-scorer", "web_port": self.port, **options}
@@ -161,10 +163,9 @@ class Worker:
 
     def start(self) -> None:
         """Start it, without waiting."""
-        profiler = ["-m", "cProfile", "-o", str(self.profile)] if self.profile is not None else []
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, *profiler, "-m", "evenload.scorer"],
+                [sys.executable, *self._program],
                 env=os.environ | {"EVENLOAD_CONFIG": str(self._config)},
                 stdout=log,
                 stderr=log,

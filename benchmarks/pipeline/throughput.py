@@ -8,7 +8,7 @@ from benchmarks.pipeline.stack import PARTITIONS, Case, Kafka, Worker, case, wai
 
 PRODUCERS = 8
 RATES = (2_000, 10_000, 20_000)
-BATCH_EVENTS = (10, 25, 50)  # 25 is what 20,000 events/s of 8 producers come to at 200 records/s and partition
+BATCH_EVENTS = (10, 25, 40)  # 40 is what 20,000 events/s come to at the 125 records/s and partition that are advised
 WORKERS = (1, 2, 4)
 
 

@@ -188,7 +188,7 @@ def test_log_time_goes_on_with_the_clock_and_never_backwards() -> None:
 
 
 def test_a_changed_instance_is_published_once_per_flush() -> None:
-    part = scorer()
+    part = scorer(flush_ms=100.0)
     part.on_record(0, T0, batch(ok()), 0.0)
     assert names(part.snapshots(0.0)) == ["a"]
     part.on_record(1, T0 + 50, batch(FirstToken(instance="a", ttft_ms=900.0), seq=1), 50.0)

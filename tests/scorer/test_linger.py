@@ -55,3 +55,22 @@ def test_working_off_a_backlog_is_not_taken_for_a_flood() -> None:
         advice.record()
     advice.update(1_000.0, 26_000)
     assert advice.linger_ms == 100
+
+
+def test_a_worker_that_is_behind_advises_by_what_arrives_not_by_what_it_manages() -> None:
+    advice = LingerAdvice(200, linger_ms=100)
+    advice.update(0.0, 1_000)
+    for second in range(1, 6):  # of 400 records a second it applies 100
+        for _ in range(100):
+            advice.record()
+        advice.update(second * 1_000.0, 1_000 + second * 250)
+    assert advice.linger_ms >= 200
+
+
+def test_a_burst_before_silence_is_not_taken_for_a_flood() -> None:
+    advice = LingerAdvice(200, linger_ms=100)
+    advice.update(0.0, 1_000)
+    for _ in range(100):
+        advice.record()
+    advice.update(1_030.0, 1_006)
+    assert advice.linger_ms <= 100

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.pipeline import auditing, bench, emitter_cpu, fleet, freshness, machine, throughput
+from benchmarks.pipeline import auditing, bench, emitter_cpu, fleet, freshness, machine, scaling
 from benchmarks.pipeline.stack import Kafka
 
 pytestmark = pytest.mark.kafka
@@ -17,19 +17,14 @@ def where(bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ka
 
 
 def test_freshness_follows_events_and_probes_from_the_emitter_to_the_view(where: Kafka) -> None:
-    (row,) = freshness.measure(where, 1, producers=(2,), seconds=1.0, tries=0).values()
+    (row,) = freshness.measure(where, 1, producers=(2,), seconds=1.0, warmup_s=1.0, tries=0).values()
     assert 0 < row["acked_p50"] <= row["covered_p50"] <= row["covered_p99"] < 60_000
     assert row["probe_p50"] > 0
     assert row["shown_p50"] > 0
 
 
-def test_throughput_counts_the_events_and_the_scorers_cpu_seconds(where: Kafka) -> None:
-    (row,) = throughput.drained(where, 1, events=2_000, sizes=(25,)).values()
-    assert row["events_per_cpu_s"] > 100
-
-
 def test_instances_are_recovered_by_a_restarted_scorer_and_a_new_router(where: Kafka) -> None:
-    (row,) = fleet.measure(where, 1, sizes=(16,)).values()
+    (row,) = fleet.measure(where, 1, sizes=(16,), session_timeout_s=3).values()
     assert row["rss_mb"] > 10
     assert 0 < row["restart_s"] < 60
     assert 0 < row["view_s"] < 30
@@ -46,6 +41,13 @@ def test_the_log_that_is_made_for_the_audit_verifies(where: Kafka) -> None:
     (row,) = auditing.measure(where, events=2_000).values()
     assert row["events"] == 2_000
     assert row["snapshots"] > 0
+
+
+def test_what_a_fleet_needs_grows_with_routers_and_instances() -> None:
+    small, large = scaling.needs(10, 100), scaling.needs(100, 1000)
+    # Ten times the routers read the snapshots of ten times the instances, which are published a little less often.
+    assert 50 * small.egress_bytes < large.egress_bytes < 100 * small.egress_bytes
+    assert large.scorer_cores > small.scorer_cores
 
 
 def test_the_table_shows_medians_with_their_extremes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,6 +26,8 @@ log = limited_logger(__name__)
 
 _KNOWN_MAX = 65_536  # instances whose partition is remembered
 _VIEW_MS_MAX = 2**53
+_LINGER_MS_START = 50  # before the first advice: not the shortest, for many producers may have started together
+_TOGETHER_S = 0.002  # timers of one moment fire up to so far apart
 
 OnAck = Callable[[int, int, int, int], None]
 
@@ -77,7 +79,7 @@ class Emitter:
             prefix: First part of the topics' names.
             producer_name: Name in the batches, for people; 1 to 255 characters.
             partitions: Of the telemetry topic.
-            linger_ms_min: How long a batch stays open when nobody advises.
+            linger_ms_min: Shortest linger that is followed.
             linger_ms_max: Longest linger that is followed.
             buffer_events_max: Events kept for Kafka; newer ones are lost.
             on_ack: Called with (partition, seq, offset, timestamp_ms) of each acknowledged batch, in order; not called
@@ -98,7 +100,8 @@ class Emitter:
         self._buffer_events_max = buffer_events_max
         self._on_ack = on_ack
         self._clock = clock
-        self._lanes = [Lane(p, linger_ms_min, spool(p) if spool else None) for p in range(partitions)]
+        linger_ms = min(max(_LINGER_MS_START, linger_ms_min), linger_ms_max)
+        self._lanes = [Lane(p, linger_ms, spool(p) if spool else None) for p in range(partitions)]
         self._lane_of: dict[str, Lane] = {}
         self._due = [asyncio.Event() for _ in range(partitions)]
         self._progress = asyncio.Event()
@@ -167,7 +170,7 @@ class Emitter:
         if batch.due:
             self._due[lane.partition].set()
         elif index == 0 and self._loop is not None:
-            self._loop.call_later(lane.linger_ms / 1000, self._linger_over, lane, batch)
+            self._loop.call_later(self._wait_s(lane, batch.opened_s), self._linger_over, lane, batch)
         return Placed(lane.partition, batch.seq, index, batch.view_ms + at)
 
     def advise(self, partition: int, linger_ms: int) -> None:
@@ -220,9 +223,26 @@ class Emitter:
         self.invalid_events += 1
         log.error("telemetry event refused: %s: %s: %r", type(error).__name__, error, event)
 
+    def _wait_s(self, lane: Lane, now_s: float) -> float:
+        """Set when the lane's open batch is due, and return how long that is.
+
+        Lingers of one length end together in all lanes, and an event waits half of one on average; at other moments in
+        every process.
+        """
+        linger_s = lane.linger_ms / 1000
+        wait_s = linger_s - (now_s + self.incarnation % 1000 / 1000) % linger_s
+        lane.due_s = now_s + wait_s
+        return wait_s
+
     def _linger_over(self, lane: Lane, batch: Pending) -> None:
+        """Let a batch go, and what else is due: one request takes it all."""
         batch.due = True
         self._due[lane.partition].set()
+        soon_s = self._clock() + _TOGETHER_S
+        for other in self._lanes:
+            if other.due_s <= soon_s:
+                other.expire()
+                self._due[other.partition].set()
 
     async def _send(self, lane: Lane) -> None:
         due = self._due[lane.partition]

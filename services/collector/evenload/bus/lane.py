@@ -6,6 +6,7 @@ records by itself. Closed batches keep their order and their sequence until Kafk
 """
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Iterator
 from typing import Protocol
@@ -84,14 +85,16 @@ class Lane:
     Attributes:
         linger_ms: how long its next batches stay open.
         acked: sequences below this one are acknowledged.
+        due_s: when the open batch should go; for its owner to set and to look at.
     """
 
-    __slots__ = ("_closed", "_next_seq", "_open", "acked", "linger_ms", "partition")
+    __slots__ = ("_closed", "_next_seq", "_open", "acked", "due_s", "linger_ms", "partition")
 
     def __init__(self, partition: int, linger_ms: int, spool: Spool | None = None) -> None:
         self.partition = partition
         self.linger_ms = linger_ms
         self.acked = 0
+        self.due_s = math.inf
         self._next_seq = 0
         self._open: Pending | None = None
         self._closed: Spool = deque() if spool is None else spool
@@ -166,3 +169,4 @@ class Lane:
         assert self._open is not None
         self._closed.append(self._open)
         self._open = None
+        self.due_s = math.inf

@@ -28,7 +28,7 @@ from evenload.settings import Settings
 
 DEAD_LETTERS_MAX = 1_000  # not acknowledged yet, per partition; beyond, the agent waits
 FETCH_BYTES = 131_072  # per partition: Faust works off all that was fetched of some before it asks for the others
-BUFFER_EVENTS = 256  # between Faust's fetcher and the agent; a partition waits until half of it is worked off
+BUFFER_EVENTS = 2048  # records between Faust's fetcher and the agent: all that one fetch brings, else fetches stall
 YIELD_MS = 20.0  # the agent lets the timers run at least this often while it works off a backlog
 
 logger = logging.getLogger(__name__)
@@ -119,7 +119,6 @@ class ScorerApp:
 
     def _declare(self) -> StateTable:
         app = self.faust
-        self._snapshots = self._topic(self.topics.snapshots)
         self._dead_letters = self._topic(self.topics.dead_letters)
         table = StateTable(app, name="state", changelog_topic=self._topic(self.topics.state, compacting=True))
         app.tables.add(table)
@@ -327,10 +326,13 @@ class ScorerApp:
         return True
 
     async def _send_snapshots(self, batch: SnapshotBatch) -> bool:
+        return await self._all_sent([self._produce_snapshots(batch)])
+
+    async def _produce_snapshots(self, batch: SnapshotBatch) -> None:
+        """Write a record past Faust's queue, which feeds the client one by one; so one request takes all."""
+        producer = await self.faust.maybe_start_producer()
         key = b"p%d" % batch.partition
-        return await self._all_sent(
-            [self._snapshots.send_soon(key=key, value=encode(batch), partition=batch.partition)]
-        )
+        await producer.send_and_wait(self.topics.snapshots, key, encode(batch), batch.partition, None, None)
 
     async def _all_sent(self, futures: list[Any]) -> bool:
         results = await asyncio.gather(*futures, return_exceptions=True)

@@ -30,7 +30,9 @@ from evenload.schemas import (
 )
 from evenload.scorer.changes import in_motion, meaningful
 from evenload.scorer.linger import LingerAdvice
+from evenload.scorer.pace import FlushPace
 from evenload.scoring import ScoringConfig, fold, snapshot
+from evenload.scoring.clock import tick_of
 
 PAYLOAD_BYTES_MAX = 65_536  # of a dead letter
 PRODUCERS_MAX = 65_536  # whose sequences wait for the next snapshots
@@ -44,7 +46,7 @@ class Options:
     """What all partitions of a worker have in common.
 
     Attributes:
-        flush_ms: least time between two snapshots of an instance.
+        flush_ms: least time between two snapshots of an instance while the partition has few (`pace.py`).
         heartbeat_ms: most time between two snapshots of an instance.
         checkpoint_ms: least time between two checkpoints.
         instances_max: instances per partition; events of others go to the dead letters.
@@ -52,10 +54,10 @@ class Options:
 
     scorer: str = ""
     topic: str = "evenload.telemetry"
-    flush_ms: float = 100.0
+    flush_ms: float = 25.0
     heartbeat_ms: float = 2000.0
     checkpoint_ms: float = 1000.0
-    target_records_per_s: float = 200.0
+    target_records_per_s: float = 125.0
     instances_max: int = 20_000
 
 
@@ -133,6 +135,7 @@ class PartitionScorer:
         self.position = position
         self.counts = counts if counts is not None else Counts()
         self.linger = LingerAdvice(options.target_records_per_s)
+        self.pace = FlushPace(options.flush_ms)
         self._options = options
         self._config_of = config_of
         self._owns = owns
@@ -148,6 +151,7 @@ class PartitionScorer:
         self._checkpoint_ms: float | None = None
         self._touched = set(self.states)
         self._moving: set[str] = set()
+        self._moved = 0  # tick up to which the moving ones were looked at
         self._published: dict[str, _Published] = {}  # published longest ago first
         self._heard = _sequences(self.states)
 
@@ -267,10 +271,11 @@ class PartitionScorer:
     def snapshots(self, mono_ms: float) -> list[SnapshotBatch]:
         """Return the snapshots that are due, as records of bounded size; most often one or none.
 
-        Due is an instance that changed meaningfully (`changes.py`) and was not published for `flush_ms`, and any
-        instance not published for `heartbeat_ms`.
+        Due is an instance that changed meaningfully (`changes.py`) and was not published for a moment (`pace.py`), and
+        any instance not published for `heartbeat_ms`.
         """
         self.linger.update(mono_ms, self._log_ms)
+        self.pace.update(mono_ms)
         if self.position < self._include:
             return []
         if self._seen_ms is None:
@@ -279,6 +284,7 @@ class PartitionScorer:
         due = self._due(mono_ms, now_ms)
         if not due:
             return []
+        self.pace.published(len(due))
         sequences, self._heard = self._heard, {}
         return [
             SnapshotBatch(
@@ -311,9 +317,12 @@ class PartitionScorer:
                 break
             silent.append(name)
         due = [self._publish(name, mono_ms, now_ms) for name in silent]
-        for name in sorted((self._touched | self._moving).difference(silent)):
+        if tick_of(now_ms) != self._moved:  # between two ticks nothing moves by itself
+            self._moved = tick_of(now_ms)
+            self._touched |= self._moving
+        for name in sorted(self._touched.difference(silent)):
             last = self._published.get(name)
-            if last is not None and mono_ms - last.mono_ms < self._options.flush_ms:
+            if last is not None and mono_ms - last.mono_ms < self.pace.interval_ms:
                 continue
             item = snapshot(self.states[name], now_ms, self._config_of(name))
             self._touched.discard(name)
