@@ -1,5 +1,6 @@
 """What an oracle foresees: the roll-forward against what then happens."""
 
+from dataclasses import replace
 from random import Random
 from statistics import median
 
@@ -8,7 +9,7 @@ import pytest
 from evenload.sim import synthetic
 from evenload.sim.engine import Engine
 from evenload.sim.jobs import Job, Workload, arrivals
-from evenload.sim.lookahead import outlook, unloaded_ttft_ms
+from evenload.sim.lookahead import outlook, tpot_ms, unloaded_ttft_ms
 from evenload.sim.presets import preset
 from evenload.sim.sequence import EmissionKind, SimRequest
 
@@ -20,11 +21,19 @@ def submit(engine: Engine, job: Job, now_ms: float) -> None:
 
 
 def first_token_ms(engine: Engine, number: int) -> float:
+    return when(engine, EmissionKind.FIRST_TOKEN, number)
+
+
+def end_ms(engine: Engine, number: int) -> float:
+    return when(engine, EmissionKind.FINISHED, number)
+
+
+def when(engine: Engine, kind: EmissionKind, number: int) -> float:
     while (due_ms := engine.next_event_ms()) is not None:
         for emission in engine.advance(due_ms):
-            if emission.kind is EmissionKind.FIRST_TOKEN and emission.request_id == str(number):
+            if emission.kind is kind and emission.request_id == str(number):
                 return emission.at_ms
-    raise AssertionError("no first token came")
+    raise AssertionError(f"no {kind} of {number}")
 
 
 @pytest.mark.parametrize("prompt", [100, 5000, 40_000])
@@ -68,3 +77,21 @@ def test_looking_changes_nothing() -> None:
         return times
 
     assert play(True) == play(False)
+
+
+def test_the_pace_of_tokens_is_foreseen_when_nobody_comes_after() -> None:
+    rows = synthetic.rows("azure-conv")
+    errors: list[float] = []
+    for seed in range(12):
+        jobs = arrivals(Workload(trace="azure-conv", rate_rps=14.0), rows, 14.0, 12.0, Random(seed))
+        engine = Engine(H100)
+        for job in jobs[:-1]:
+            submit(engine, job, job.at_ms)
+        last = replace(jobs[-1], output_tokens=200)
+        engine.advance(last.at_ms)
+        expected_ms = tpot_ms(engine, last)
+        submit(engine, last, last.at_ms)
+        first_ms = first_token_ms(engine, last.number)
+        errors.append(abs(expected_ms / ((end_ms(engine, last.number) - first_ms) / 199) - 1.0))
+    assert median(errors) < 0.05
+    assert max(errors) < 0.15

@@ -7,9 +7,9 @@ import pytest
 
 from evenload.routing import POLICIES
 from evenload.sim.jobs import Job, Workload
-from evenload.sim.metrics import figures
+from evenload.sim.metrics import figures, floors_ms, unloaded_figures
 from evenload.sim.results import FAILED, LOST, OK, OPEN, REJECTED, TIMED_OUT
-from evenload.sim.scenario import Fault, InstanceSpec, TelemetryPath, engines
+from evenload.sim.scenario import Fault, InstanceSpec, Scenario, TelemetryPath, engines
 from evenload.sim.simulation import Simulation, simulate
 from tests.sim.fleets import FLEET, PROVIDERS, case, jobs_of, with_fault
 
@@ -42,10 +42,24 @@ def test_every_request_ends_once_and_every_lease_is_given_back(policy: str) -> N
     assert len(result.attempt_ms) == result.choices == len(JOBS)
 
 
-def test_nobody_beats_the_unloaded_fastest_instance() -> None:
-    for policy in ("oracle", "random"):
-        found = figures(simulate(case(FLEET, policy), JOBS))
-        assert found["ttft_p50_ms"] >= 8.0  # a step of an empty engine
+MIXED = replace(FLEET, fleet=engines("h100-8b", 2) + engines("a100-8b", 2))
+CACHED = replace(
+    FLEET,
+    fleet=engines("h100-8b", 4, prefix_cache=True),
+    workload=Workload(trace="mooncake-conversation", rate_rps=6.0, scaling="compress"),
+)
+
+
+@pytest.mark.parametrize("scenario", [FLEET, MIXED, CACHED, PROVIDERS], ids=["equal", "mixed", "prefixes", "providers"])
+@pytest.mark.parametrize("policy", ["oracle", "least-connections"])
+def test_nobody_beats_the_unloaded_fastest_instance(scenario: Scenario, policy: str) -> None:
+    jobs = jobs_of(scenario)
+    result = simulate(case(scenario, policy), jobs)
+    floors = floors_ms(scenario, jobs)
+    assert all(isfinite(floor) and floor > 0.0 for floor in floors)
+    assert all(result.ttft_ms[job.number] >= floors[job.number] - 1e-6 for job in jobs)
+    assert min(result.ttft_ms[job.number] / floors[job.number] for job in jobs) < 1.01, "a floor that somebody reaches"
+    assert {"l0_p50_ms", "l0_p99_ms", "l0_p999_ms"} <= unloaded_figures(result).keys()
 
 
 def test_the_oracle_is_better_than_least_connections_than_random() -> None:

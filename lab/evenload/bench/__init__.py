@@ -1,4 +1,5 @@
-"""Running simulations: traces, worker processes, a cache of results, tables. The simulations are `evenload.sim`.
+"""Running simulations: grids of cells, worker processes, kept results, bars, tables, reports.
 
-Reading order: `main.py` (what the command line calls), `grid.py` (processes and cache), `inputs.py` (traces to jobs).
+The simulations are `evenload.sim`. Reading order: `main.py` (what the command line calls), `plans.py` (which cells),
+`grid.py` (processes and cache), `evidence.py` and `bars.py` (what results say), `plots.py`, `page.py`, `document.py`.
 """

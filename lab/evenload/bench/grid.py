@@ -5,6 +5,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
@@ -14,6 +15,7 @@ from typing import Any
 
 from evenload.bench.digests import core_digest, policy_digest
 from evenload.bench.inputs import jobs_of, provenance
+from evenload.bench.plans import replay_command
 from evenload.sim.metrics import curves, figures, unloaded_figures
 from evenload.sim.scenario import Case
 from evenload.sim.simulation import simulate
@@ -85,6 +87,10 @@ class Cache:
         except (OSError, ValueError, KeyError):
             return None
 
+    def has(self, case: Case, traces: Path) -> bool:
+        """Return whether there is a kept result."""
+        return self._folder is not None and self._path(case, traces).is_file()
+
     def put(self, cell: Cell, traces: Path) -> None:
         """Keep a result; a half-written file never shows."""
         if self._folder is None:
@@ -92,7 +98,7 @@ class Cache:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._path(cell.case, traces)
         kept = {
-            "command": cell.case.command,
+            "command": replay_command(cell.case),
             "figures": {name: _plain(value) for name, value in cell.figures.items()},
             "curves": {name: [_plain(v) for v in values] for name, values in cell.curves.items()},
             "digest": cell.digest,
@@ -144,25 +150,37 @@ def run_grid(
             found[index] = cell
             done(cell)
     missing = [index for index in range(len(cases)) if index not in found]
+
+    def keep(index: int, cell: Cell) -> None:
+        cache.put(cell, traces)
+        found[index] = cell
+        done(cell)
+
     if processes <= 1 or len(missing) <= 1:
         for index in missing:
-            found[index] = run_case(cases[index], traces)
-            cache.put(found[index], traces)
-            done(found[index])
-        return [found[index] for index in range(len(cases))]
+            keep(index, run_case(cases[index], traces))
+    else:
+        _run_on(processes, {index: cases[index] for index in missing}, traces, keep)
+    return [found[index] for index in range(len(cases))]
+
+
+def _run_on(processes: int, cases: dict[int, Case], traces: Path, keep: Callable[[int, Cell], None]) -> None:
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=processes, mp_context=context) as pool:
-        running = {pool.submit(run_case, cases[index], traces): index for index in missing}
+    with ProcessPoolExecutor(processes, context, initializer=_die_with_the_terminal) as pool:
+        running = {pool.submit(run_case, case, traces): index for index, case in cases.items()}
         try:
             for future in as_completed(running):
-                cell = future.result()
-                cache.put(cell, traces)
-                found[running[future]] = cell
-                done(cell)
+                keep(running[future], future.result())
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
+            for child in multiprocessing.active_children():
+                child.terminate()  # what they are at is lost: seconds; everything before is kept
             raise
-    return [found[index] for index in range(len(cases))]
+
+
+def _die_with_the_terminal() -> None:
+    """Ctrl-C reaches workers as well; they end without a traceback."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _plain(value: float) -> Any:

@@ -1,111 +1,114 @@
 """What `evenload sim` calls: which cases, run them, rows of them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from evenload.bench.bars import BarResult, check
+from evenload.bench.bars import Verdict, judge
+from evenload.bench.costs import Estimate, case_s, estimates
+from evenload.bench.document import document
+from evenload.bench.facts import facts
 from evenload.bench.grid import Cache, Cell, run_case, run_grid
 from evenload.bench.inputs import DEFAULT, HOW_TO_GET, jobs_of, rows_of, trace_file
-from evenload.bench.tables import lines, printable, scenario_rows
-from evenload.routing import POLICIES
-from evenload.sim.policies import ORACLE, make_policy
-from evenload.sim.scenario import Arm, Case, Scenario
-from evenload.sim.scenarios import QUICK, SCENARIOS, select
+from evenload.bench.page import page
+from evenload.bench.plans import CUSTOM, PLANS, Plan, replay_command
+from evenload.bench.plot_style import require_plots
+from evenload.bench.plots import plots
+from evenload.bench.quick import BarResult, check
+from evenload.bench.tables import by_scenario, lines, printable, scenario_rows
+from evenload.bench.words import cost_rows, costs_json, verdict_rows, verdicts_json
+from evenload.sim.scenario import Arm, Case
+from evenload.sim.scenarios import SCENARIOS
 
 __all__ = [
     "DEFAULT",
+    "PLANS",
+    "BarResult",
+    "Case",
     "Cell",
+    "Estimate",
+    "Plan",
     "Request",
+    "Verdict",
+    "by_scenario",
+    "case_s",
     "cells_json",
     "check",
     "compare",
+    "cost_rows",
+    "costs_json",
+    "estimate",
+    "judge",
     "lines",
     "listing",
     "printable",
+    "replay_command",
+    "require_plots",
     "run_case",
     "scenario_rows",
+    "verdict_rows",
+    "verdicts_json",
+    "write_reports",
 ]
 
 CACHE: Final = Path(".evenload/sim")
-QUICK_SEEDS, QUICK_DURATION_S = 2, 60.0
-QUICK_POLICIES = ("least-connections", "p2c-in-flight", "least-awaiting", "peak-ewma-decay", "health-ramp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to run.
+    """What to run: a plan, and what takes the place of its own choice of seeds and so on.
 
     Attributes:
-        scenarios: selectors (names, families, prefixes of names); empty is all.
-        policies: specifications; empty is all and the oracle.
-        seeds: which seeds.
-        duration_s: shorten (or lengthen) scenarios without faults to this.
+        scenarios: selectors (names, families, prefixes of names); others are left out.
+        policies, seeds, arms: in place of the plan's.
+        duration_s: simulated time of cells; a fault, or what is measured, is never cut off.
         processes: worker processes.
         traces: folder of the public traces.
         keep: whether to use the cache.
+        kept_only: whether to run nothing and return what the cache has.
     """
 
+    plan: Plan = CUSTOM
     scenarios: tuple[str, ...] = ()
     policies: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = (1, 2, 3)
-    arms: tuple[Arm, ...] = ("equal",)
+    seeds: tuple[int, ...] = ()
+    arms: tuple[Arm, ...] = ()
     duration_s: float | None = None
     processes: int = 1
     traces: Path = DEFAULT
     keep: bool = True
+    kept_only: bool = False
 
     def cases(self) -> list[Case]:
-        """Return the cases, scenario by scenario and seed by seed, so that workers use the same jobs again.
+        """Return the cases.
 
         Raises:
-            ValueError: an unknown scenario or policy.
+            ValueError: an unknown scenario or policy, or nothing is left of the plan.
         """
-        names = self.policies or (*POLICIES, ORACLE)
-        for name in names:
-            make_policy(name)
-        return [
-            Case(scenario=scenario, policy=policy, seed=seed, arm=arm)
-            for scenario in self._scenarios()
-            for seed in self.seeds
-            for policy in names
-            for arm in self.arms
-        ]
-
-    def _scenarios(self) -> Iterable[Scenario]:
-        found: dict[str, Scenario] = {}
-        for selector in self.scenarios or tuple(SCENARIOS):
-            found |= {one.name: one for one in select(selector)}
-        for one in found.values():
-            fits = self.duration_s is not None and not one.faults and one.measured_s is None
-            yield one.shortened(self.duration_s) if fits and self.duration_s is not None else one
-
-
-def quick(processes: int, traces: Path, policies: tuple[str, ...] = ()) -> Request:
-    """Return the small comparison: one short cell of most families, two seeds."""
-    return Request(
-        scenarios=QUICK,
-        policies=policies or QUICK_POLICIES,
-        seeds=tuple(range(1, QUICK_SEEDS + 1)),
-        duration_s=QUICK_DURATION_S,
-        processes=processes,
-        traces=traces,
-    )
+        return self.plan.cases(
+            scenarios=self.scenarios,
+            policies=self.policies,
+            seeds=self.seeds,
+            arms=self.arms,
+            duration_s=self.duration_s,
+        )
 
 
 def compare(request: Request, done: Callable[[Cell], None] = lambda _: None) -> list[Cell]:
     """Run (or read) all cases of a request."""
     cache = Cache(CACHE if request.keep else None)
-    return run_grid(request.cases(), request.traces, cache, processes=request.processes, done=done)
+    cases = request.cases()
+    if request.kept_only:
+        kept = (cache.get(case, request.traces) for case in cases)
+        return [cell for cell in kept if cell is not None]
+    return run_grid(cases, request.traces, cache, processes=request.processes, done=done)
 
 
-def by_scenario(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    """Group cells by scenario, in order."""
-    groups: dict[str, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(cell.case.scenario.name, []).append(cell)
-    return groups
+def estimate(request: Request) -> list[Estimate]:
+    """Return what each scenario of a request will cost, results that are kept already apart."""
+    cache = Cache(CACHE if request.keep else None)
+    return estimates(request.cases(), lambda case: cache.has(case, request.traces))
 
 
 def cells_json(cells: Sequence[Cell]) -> dict[str, Any]:
@@ -124,7 +127,7 @@ def cells_json(cells: Sequence[Cell]) -> dict[str, Any]:
                 "figures": cell.figures,
                 "curves": cell.curves,
                 "digest": cell.digest,
-                "command": cell.case.command,
+                "command": replay_command(cell.case),
                 "took_s": round(cell.took_s, 2),
             }
             for cell in cells
@@ -149,15 +152,42 @@ def listing(traces: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def bar_text(result: BarResult) -> str:
-    """Return a bar and what it met, in words."""
-    bar = result.bar
-    return f"{bar.scenario} {bar.policy}: {bar.figure} is {result.found:g}, at most {bar.most:g} is allowed"
-
-
 def missing_traces(traces: Path, cells: Sequence[Cell]) -> str | None:
     """Return a sentence on what was used in place of traces that are not there."""
     names = sorted({cell.case.scenario.workload.trace for cell in cells if cell.source == "synthetic"})
     if not names:
         return None
     return f"{', '.join(names)}: not in {traces}, so stand-ins by distribution were used. {HOW_TO_GET}"
+
+
+def write_reports(cells: Sequence[Cell], grid: str, report: Path | None, document_file: Path | None) -> list[Path]:
+    """Write `report.html` and its plots into one folder, a Markdown page and its plots into another; return the files.
+
+    Args:
+        cells: what to tell of.
+        grid: the plan's name.
+        report: folder of the HTML report, made if need be; None writes none.
+        document_file: the page; its plots go into a folder beside it that has its name.
+
+    Raises:
+        ModuleNotFoundError: matplotlib is not installed.
+    """
+    if report is None and document_file is None:
+        return []
+    verdicts, pictures, where = judge(cells), plots(cells), facts(cells, grid)
+    texts: list[tuple[Path, str]] = []
+    folders: list[Path] = []
+    if report is not None:
+        texts.append((report / "report.html", page(cells, verdicts, pictures, where)))
+        folders.append(report)
+    if document_file is not None:
+        name = PurePosixPath(document_file.as_posix())
+        texts.append((document_file, document(cells, verdicts, pictures, where, name)))
+        folders.append(document_file.with_suffix(""))
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        for picture in pictures:
+            (folder / f"{picture.name}.png").write_bytes(picture.png)
+    for path, text in texts:
+        path.write_text(text, encoding="utf-8")
+    return [path for path, _ in texts]

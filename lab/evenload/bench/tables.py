@@ -5,10 +5,10 @@ from math import isfinite, isnan
 from typing import Any, Final
 
 from evenload.bench.grid import Cell
+from evenload.bench.plans import BASE
 from evenload.sim.comparison import median, paired_ratio, regret
 from evenload.sim.policies import ORACLE
 
-BASE: Final = "least-connections"
 # The figure that a family is judged by; less is better except where it starts with a plus.
 HEADLINE: Final = {
     "S2": "+goodput_rps",
@@ -18,6 +18,13 @@ HEADLINE: Final = {
     "S8": "fault_unserved_share",
     "S13": "+goodput_rps",
 }
+
+
+def p99_figure(family: str) -> str:
+    """Return the p99 TTFT that a family is about: of the short prompts in S5, of all elsewhere."""
+    return "ttft_focus_p99_ms" if family == "S5" else "ttft_p99_ms"
+
+
 COLUMNS: Final = {
     "": ("ttft_p50_ms", "ttft_p99_ms", "ttft_p999_ms", "tpot_p99_ms", "goodput_rps", "unserved_share", "imbalance"),
     "S2": ("goodput_rps", "attainment", "effective_tps", "ttft_p99_ms", "tpot_p99_ms"),
@@ -44,8 +51,17 @@ COLUMNS: Final = {
     ),
     "S9": ("ttft_p99_ms", "ttft_p999_ms", "lost_share", "unserved_share", "imbalance"),
     "S12": ("ttft_p99_ms", "ttft_p50_ms", "prefix_hit_share", "recomputed_tokens", "preemptions", "unserved_share"),
+    "Headline": ("ttft_p99_ms", "ttft_p50_ms", "ttft_p999_ms", "fault_share", "harmed_share", "unserved_share"),
     "S13": ("goodput_rps", "unserved_share", "ttft_p50_ms", "ttft_p99_ms", "attempts_per_request"),
 }
+
+
+def by_scenario(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """Group cells by scenario, in order."""
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.case.scenario.name, []).append(cell)
+    return groups
 
 
 def scenario_rows(cells: Sequence[Cell]) -> list[dict[str, Any]]:
@@ -105,15 +121,21 @@ def printable(row: dict[str, Any]) -> dict[str, str]:
     return result
 
 
-def lines(rows: Sequence[dict[str, str]]) -> list[str]:
-    """Return rows of one shape as aligned text, as wide as it is: tables of figures must not be folded."""
+def lines(rows: Sequence[dict[str, str]], left: Sequence[str] = ()) -> list[str]:
+    """Return rows of one shape as aligned text, as wide as it is: tables of figures must not be folded.
+
+    Args:
+        rows: the keys of the first are the head.
+        left: columns that are aligned at the left, besides the first.
+    """
     if not rows:
         return []
     table = [list(rows[0]), *(list(row.values()) for row in rows)]
+    words = [column == 0 or name in left for column, name in enumerate(table[0])]
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     return [
         "  ".join(
-            text.ljust(width) if column == 0 else text.rjust(width)
+            text.ljust(width) if words[column] else text.rjust(width)
             for column, (text, width) in enumerate(zip(line, widths, strict=True))
         )
         for line in table

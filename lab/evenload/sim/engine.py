@@ -78,7 +78,7 @@ class Engine:
         self.preset = preset
         self._queue_max = queue_max
         self._queued_tokens_max = queued_tokens_max
-        self._held_tokens = self._final_tokens = 0
+        self._final_tokens = 0
         self._prefixes = prefixes or NoPrefixes()
         self._slowdown = 1.0
         self._now_ms = 0.0
@@ -189,7 +189,7 @@ class Engine:
         """When the next emission can happen if nobody calls anything; None while idle."""
         if self._emissions:
             return self._now_ms
-        return None if self._run is None else self._run.end_ms(self._run.steps)
+        return None if self._run is None else self._run.last_ms
 
     def next_step_ms(self) -> float | None:
         """When the next step ends, that is, when the next tokens appear; None while idle."""
@@ -206,9 +206,10 @@ class Engine:
         return request_id in self._all
 
     @property
-    def held_tokens(self) -> int:
-        """Prompt tokens of all requests that wait or run."""
-        return self._held_tokens
+    def demand_tokens(self) -> int:
+        """KV tokens of all requests that wait or run, as if they all ran: what was emitted counts, preempted or not."""
+        prefilling = sum(sequence.target for sequence in self._running.values() if not sequence.decoding)
+        return self._kv_read + prefilling + sum(sequence.target for sequence in self._waiting)
 
     @property
     def final_tokens(self) -> int:
@@ -245,7 +246,6 @@ class Engine:
         )
 
     def _hold(self, request: SimRequest, sign: int) -> None:
-        self._held_tokens += sign * request.prompt_tokens
         self._final_tokens += sign * (request.prompt_tokens + request.output_tokens)
 
     # -- time ------------------------------------------------------------------------------------------------------
@@ -257,8 +257,9 @@ class Engine:
             self._apply(run, run.steps_by(now_ms))
             if run.done < run.steps:
                 return
-            end_ms = run.end_ms(run.steps)
-            self._finish_chunks(run, end_ms)
+            end_ms = run.last_ms
+            if run.chunks:
+                self._finish_chunks(run, end_ms)
             self._finish_decoders(end_ms)
             self._plan(end_ms)
 
@@ -277,14 +278,15 @@ class Engine:
     def _blocks_needed(self, steps: int) -> int:
         """Blocks that the decoders take in the next `steps` steps."""
         rounds, rest = divmod(steps, BLOCK_TOKENS)
-        return rounds * self._decoders + sum(
-            self._phases[(self._decode_step + i) % BLOCK_TOKENS] for i in range(1, rest + 1)
-        )
+        blocks = rounds * self._decoders
+        for step in range(self._decode_step + 1, self._decode_step + rest + 1):
+            blocks += self._phases[step % BLOCK_TOKENS]
+        return blocks
 
-    def _steps_with_blocks(self) -> int:
-        """How many steps the free blocks last."""
-        if not self._decoders:
-            return _RUN_STEPS_MAX
+    def _steps_with_blocks(self, wanted: int) -> int:
+        """How many of the wanted steps the free blocks last."""
+        if self._free_blocks >= self._decoders * (wanted // BLOCK_TOKENS + 1):
+            return wanted  # a block each per 16 steps: no need to count
         rounds, left = divmod(self._free_blocks, self._decoders)
         steps = rounds * BLOCK_TOKENS
         for i in range(1, BLOCK_TOKENS + 1):
@@ -292,7 +294,7 @@ class Engine:
             if left < 0:
                 break
             steps += 1
-        return steps
+        return min(steps, wanted)
 
     def _finish_chunks(self, run: Run, at_ms: float) -> None:
         for sequence, tokens in run.chunks:
@@ -390,18 +392,19 @@ class Engine:
 
     def _run_of(self, chunks: list[tuple[Sequence, int]], at_ms: float) -> Run:
         preset = self.preset
+        prefill, work = 0, 0.0
+        for sequence, tokens in chunks:
+            prefill += tokens
+            work += tokens * (sequence.computed + tokens / 2)
         first_ms = self._slowdown * preset.step_ms(
-            decoders=self._decoders,
-            prefill_tokens=sum(tokens for _, tokens in chunks),
-            kv_read=self._kv_read,
-            attention_work=sum(tokens * (seq.computed + tokens / 2) for seq, tokens in chunks),
+            decoders=self._decoders, prefill_tokens=prefill, kv_read=self._kv_read, attention_work=work
         )
         slope_ms = self._slowdown * preset.per_kv_token_us * 1e-3 * self._decoders
         steps = 1
         if not chunks and self._decoders:
-            steps = min(self._steps_to_finish(), self._steps_with_blocks(), _RUN_STEPS_MAX)
+            steps = self._steps_with_blocks(min(self._steps_to_finish(), _RUN_STEPS_MAX))
         assert steps >= 1, "a planned step can always be computed"
-        return Run(at_ms, first_ms, slope_ms, steps, tuple(chunks))
+        return Run(at_ms, first_ms, slope_ms, steps, chunks)
 
     def _steps_to_finish(self) -> int:
         while self._finishes[0][2].gone or self._finishes[0][2].finish_step != self._finishes[0][0]:

@@ -85,7 +85,7 @@ class Instance:
         limit, machine = self.spec.crash_overload, self.spec.machine
         if limit is None or machine is None or not isinstance(self.core, Engine):
             return False
-        return self.core.held_tokens > limit * machine.kv_tokens
+        return self.core.demand_tokens > limit * machine.kv_tokens
 
     def abort(self, request_id: str, now_ms: float) -> None:
         """The client has gone."""

@@ -33,9 +33,9 @@ class Outlook(NamedTuple):
     awaiting: int
 
 
-def unloaded_ttft_ms(machine: EnginePreset, prompt_tokens: int) -> float:
-    """TTFT of a request alone on an engine."""
-    total_ms, done = 0.0, 0
+def unloaded_ttft_ms(machine: EnginePreset, prompt_tokens: int, cached_tokens: int = 0) -> float:
+    """TTFT of a request alone on an engine that has computed the first `cached_tokens` of its prompt before."""
+    total_ms, done = 0.0, cached_tokens
     while done < prompt_tokens:
         chunk = min(machine.step_budget, prompt_tokens - done)
         total_ms += machine.step_ms(
@@ -43,6 +43,11 @@ def unloaded_ttft_ms(machine: EnginePreset, prompt_tokens: int) -> float:
         )
         done += chunk
     return total_ms
+
+
+def usable_tokens(cached_tokens: int, prompt_tokens: int) -> int:
+    """Prompt tokens that need no computing: whole blocks of what is cached, and never the last token."""
+    return min(cached_tokens, (prompt_tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS)
 
 
 class _Roll:
@@ -70,7 +75,7 @@ class _Roll:
         self.queue += [[float(one.target), 0.0, 0.0, _output_left(one)] for one in engine._waiting]
         self.awaiting = len(self.queue)
         cached = engine._prefixes.cached_blocks(job.hashes) * BLOCK_TOKENS if job.hashes else 0
-        cached = min(cached, (job.prompt_tokens - 1) // BLOCK_TOKENS * BLOCK_TOKENS)
+        cached = usable_tokens(cached, job.prompt_tokens)
         own = float(job.prompt_tokens - cached)
         self.queue.append([own, float(cached), 0.0, 0.0])
         self.work_ms = self.factor * (
@@ -184,6 +189,32 @@ def outlook(engine: Engine, job: Job, now_ms: float) -> Outlook:
     return Outlook(roll.walk(), roll.work_ms, roll.awaiting)
 
 
+def tpot_ms(engine: Engine, job: Job) -> float:
+    """How fast the tokens of a request that comes now would follow each other: TPOT in milliseconds.
+
+    While it decodes, everyone it meets takes part in its steps for what is left of their true output. Prefills of those
+    who come later are left out.
+    """
+    machine, step, own = engine.preset, engine._decode_step, job.output_tokens
+    met, kv_met = 0.0, 0.0
+    for sequence in engine._all.values():
+        if sequence.join_step >= 0:
+            left = sequence.finish_step - step
+            together = left if left < own else own
+            kv_met += together * (sequence.target + step - sequence.join_step + together / 2)
+        else:
+            together = min(own, sequence.request.output_tokens - sequence.emitted)
+            kv_met += together * sequence.target
+        met += together
+    decoders = 1.0 + met / own
+    return engine._slowdown * (
+        machine.fixed_ms
+        + max(machine.memory_ms, machine.per_token_ms * decoders)
+        + machine.per_kv_token_us * 1e-3 * (job.prompt_tokens + own / 2 + kv_met / own)
+        + machine.per_seq_ms * decoders
+    )
+
+
 def healthy_ttft_ms(instances: Iterable[Instance], job: Job, now_ms: float) -> float | None:
     """TTFT that a typical healthy instance would give now: the median of those without a fault; None without any."""
     found: list[float] = []
@@ -192,7 +223,7 @@ def healthy_ttft_ms(instances: Iterable[Instance], job: Job, now_ms: float) -> f
             continue
         core = instance.core
         if isinstance(core, Provider):
-            found.append(core.healthy_ttft_ms(job.noise))
+            found.append(core.model.healthy_ttft_ms(job.noise))
         else:
             core.advance_to(now_ms)
             found.append(outlook(core, job, now_ms).first_token_ms - now_ms)

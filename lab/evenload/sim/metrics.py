@@ -24,9 +24,11 @@ probes.
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import takewhile
 from math import inf, isfinite, isnan, nan
 
-from evenload.sim.lookahead import unloaded_ttft_ms
+from evenload.sim.jobs import HASH_TOKENS, Job
+from evenload.sim.lookahead import unloaded_ttft_ms, usable_tokens
 from evenload.sim.results import OK, STATUSES, Result
 from evenload.sim.scenario import Fault, Scenario
 
@@ -216,16 +218,27 @@ def curves(result: Result) -> dict[str, list[float]]:
 
 
 def unloaded_figures(result: Result) -> Figures:
-    """Oracle L0: what each measured request would have met alone on the fastest instance."""
-    scenario = result.case.scenario
-    low_ms, high_ms = scenario.window_ms
-    machines = {spec.machine.name: spec.machine for spec in scenario.fleet if spec.machine is not None}
-    ttfts = sorted(
-        min(unloaded_ttft_ms(machine, job.prompt_tokens) for machine in machines.values())
-        for job in result.jobs
-        if machines and low_ms <= job.at_ms < high_ms
-    )
+    """Oracle L0: what each measured request would have met alone on the fastest instance; nobody beats it."""
+    low_ms, high_ms = result.case.scenario.window_ms
+    floors = floors_ms(result.case.scenario, result.jobs)
+    ttfts = sorted(floors[job.number] for job in result.jobs if low_ms <= job.at_ms < high_ms)
     return {f"l0_{name}_ms": quantile(ttfts, share) for name, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))}
+
+
+def floors_ms(scenario: Scenario, jobs: Sequence[Job]) -> list[float]:
+    """Return the least TTFT of each job: alone, on the fastest instance, with the longest prefix anyone had before."""
+    machines = {spec.machine for spec in scenario.fleet if spec.machine is not None}
+    providers = {spec.provider for spec in scenario.fleet if spec.machine is None}
+    cached = any(spec.prefix_cache for spec in scenario.fleet)
+    seen: set[int] = set()
+    found: list[float] = []
+    for job in jobs:
+        known = sum(1 for _ in takewhile(seen.__contains__, job.hashes)) * HASH_TOKENS if cached else 0
+        seen.update(job.hashes)
+        tokens = usable_tokens(known, job.prompt_tokens)
+        alone = [unloaded_ttft_ms(machine, job.prompt_tokens, tokens) for machine in machines]
+        found.append(min([*alone, *(provider.healthy_ttft_ms(job.noise) for provider in providers)]))
+    return found
 
 
 def _mean(values: Sequence[float]) -> float:

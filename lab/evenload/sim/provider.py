@@ -39,6 +39,10 @@ class ProviderModel:
         if self.rate_limit_rps is not None and self.rate_limit_rps <= 0:
             raise ValueError("provider: rate_limit_rps must be positive")
 
+    def healthy_ttft_ms(self, noise: float) -> float:
+        """TTFT without any fault for a standard normal `noise`."""
+        return exp(log(self.ttft_ms) + self.sigma * noise)
+
 
 class Provider:
     """The black box in operation. Times are milliseconds of the caller's clock.
@@ -79,11 +83,7 @@ class Provider:
 
     def ttft_of(self, noise: float, draw: float) -> float:
         """TTFT as things are for a standard normal `noise` and a uniform `draw`."""
-        return self.healthy_ttft_ms(noise) * (self._slowdown if draw < self._slow_share else 1.0)
-
-    def healthy_ttft_ms(self, noise: float) -> float:
-        """TTFT without any fault for a standard normal `noise`."""
-        return exp(log(self.model.ttft_ms) + self.model.sigma * noise)
+        return self.model.healthy_ttft_ms(noise) * (self._slowdown if draw < self._slow_share else 1.0)
 
     def set_slowdown(self, factor: float, now_ms: float, share: float = 1.0) -> None:
         """Multiply the TTFT of a share of the requests that arrive from now on.

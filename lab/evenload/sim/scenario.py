@@ -19,7 +19,7 @@ class InstanceSpec:
         machine: engine preset; None makes it a provider.
         queue_max, queued_tokens_max: bounds of the engine's queue; beyond them it answers 429.
         prefix_cache: whether it keeps prompts' prefixes.
-        crash_overload: the worker dies when the prompt tokens it holds exceed its KV cache this many times.
+        crash_overload: the worker dies when it is given a request and all it holds would need this many KV caches.
         joins_at_ms: it does not exist before.
     """
 
@@ -98,6 +98,7 @@ class Scenario:
         shows: what it is for, in one line.
         warmup_s: arrivals before it are not measured.
         measured_s: from and until when arrivals are measured; None is from the warm-up to the end.
+        aim: what the oracle optimises: TTFT, or requests that meet TTFT and TPOT limits.
         focus: which requests the headline percentile is of: all, or prompts below 4,096 tokens.
         attempts_max, client_timeout_s, client_retries: as the router and its clients do.
         timeouts: the client leaves when there is no first token after `client_timeout_s`; it comes again (after one
@@ -116,6 +117,7 @@ class Scenario:
     faults: tuple[Fault, ...] = ()
     telemetry: TelemetryPath = field(default_factory=TelemetryPath)
     slo: Slo = field(default_factory=Slo)
+    aim: Literal["ttft", "goodput"] = "ttft"
     focus: Literal["all", "short"] = "all"
     attempts_max: int = 3
     client_timeout_s: float = 30.0

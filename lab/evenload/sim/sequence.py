@@ -1,13 +1,13 @@
 """Plain records of the engine model: what goes in, what comes out, what is tracked in between."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from evenload.sim.presets import BLOCK_TOKENS
 
 
-@dataclass(frozen=True, slots=True)
-class SimRequest:
+class SimRequest(Struct, frozen=True):
     """One request as an engine sees it.
 
     Attributes:
@@ -44,8 +44,7 @@ class EmissionKind(StrEnum):
     PREEMPTED = "preempted"
 
 
-@dataclass(frozen=True, slots=True)
-class Emission:
+class Emission(Struct, frozen=True):
     """Something that happened to a request at `at_ms` of engine time."""
 
     at_ms: float
@@ -53,8 +52,7 @@ class Emission:
     request_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Gauges:
+class Gauges(Struct, frozen=True):
     """What an engine publishes: gauges first, then counters that only rise."""
 
     running: int
@@ -71,8 +69,7 @@ class Gauges:
     busy_ms: float
 
 
-@dataclass(slots=True, eq=False)
-class Sequence:
+class Sequence(Struct, eq=False):
     """A request inside an engine. Mutable, and never seen outside.
 
     While it decodes, `join_step` is the decode step after which it joined, so that its tokens and its cache follow from

@@ -7,9 +7,10 @@ when one refuses, fails or breaks before the first token; the same one again onl
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from random import Random
 from typing import Final
+
+from msgspec import Struct
 
 from evenload.routing import Lease
 from evenload.schemas import Membership
@@ -38,19 +39,17 @@ RAMP_STEPS = 10
 _KIND: dict[Answer, OutcomeKind] = {"refused": "connect_error", "saturated": "saturated", "failed": "http_error"}
 
 
-@dataclass(slots=True, eq=False)
-class _User:
+class _User(Struct, eq=False):
     job: Job
     replica: Replica
     arrived_ms: float
     tries_left: int
-    tried: list[str] = field(default_factory=list)
+    tried: list[str] = []
     attempt: "_Attempt | None" = None
     done: bool = False
 
 
-@dataclass(slots=True, eq=False)
-class _Attempt:
+class _Attempt(Struct, eq=False):
     id: str
     user: _User
     index: int
@@ -63,12 +62,13 @@ def simulate(case: Case, jobs: Sequence[Job]) -> Result:
     """Run a case; the same case, jobs and commit give the same result, bit for bit.
 
     Raises:
-        AssertionError: something that must hold did not; the message has the command that replays it.
+        AssertionError: something that must hold did not. Every error has a note with the command that replays it.
     """
     try:
         return Simulation(case, jobs).run()
-    except AssertionError as error:
-        raise AssertionError(f"{error} (replay: {case.command})") from error
+    except Exception as error:
+        error.add_note(f"replay: {case.command}")
+        raise
 
 
 class Simulation:
@@ -86,7 +86,8 @@ class Simulation:
         partitions = {name: index % scenario.telemetry.partitions for index, name in enumerate(names)}
         config = ScoringConfig(evidence="published" if policy_name(case.policy) in PUBLISHED else "censored")
         self.path = Path(self.timeline, scenario.telemetry, lambda _: config, _rng(case, "telemetry"))
-        oracle = Oracle(self.instances, len(jobs) / scenario.duration_s) if case.policy == ORACLE else None
+        slo = scenario.slo if scenario.aim == "goodput" else None
+        oracle = Oracle(self.instances, len(jobs) / scenario.duration_s, slo) if case.policy == ORACLE else None
         kv_tokens = max((spec.machine.kv_tokens for spec in scenario.fleet if spec.machine), default=0)
         cached = any(spec.prefix_cache for spec in scenario.fleet)
         self.replicas = [
@@ -165,7 +166,7 @@ class Simulation:
         self._come(user)
 
     def _come(self, user: _User) -> None:
-        self.timeline.at(self.timeline.now_ms + self.scenario.client_timeout_s * 1000.0, self._give_up, user)
+        self.timeline.after(self.scenario.client_timeout_s * 1000.0, self._give_up, user)
         self._try(user)
 
     def _give_up(self, user: _User) -> None:

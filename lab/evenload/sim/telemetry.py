@@ -89,13 +89,15 @@ class PartitionLog:
         """Fold a record in and see to it that routers hear of it."""
         now_ms = self._path.timeline.now_ms
         self._offset += 1
-        self._log_ms = max(self._log_ms, int(now_ms + self._skew_ms))
+        log_ms = int(now_ms + self._skew_ms)
+        self._log_ms = max(self._log_ms, log_ms)
         changed = fold(self.states, batch, self._offset, self._log_ms, self._config_of)
         self.states.update(changed)
         self._touched.update(changed)
         if self._heard.get(batch.incarnation, -1) < batch.seq:
             self._heard[batch.incarnation] = batch.seq
-        self._ask_flush()
+        if not self._flush_due:
+            self._ask_flush()
 
     def _ask_flush(self) -> None:
         if not self._flush_due and self._touched:

@@ -40,8 +40,6 @@ _FAMILIES = (
 
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for family in _FAMILIES for scenario in family.SCENARIOS}
 FAMILIES: tuple[str, ...] = tuple(family.SCENARIOS[0].family for family in _FAMILIES)
-# One cell of each family that says most, short enough for a look after each change.
-QUICK: tuple[str, ...] = ("s1-u85", "s3-mixed", "s5-long", "s6-kv", "s7-step", "s8-all", "s10-stale-1000")
 
 
 def select(selector: str) -> list[Scenario]:

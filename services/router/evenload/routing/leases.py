@@ -111,6 +111,8 @@ class LeaseBook:
         told: list[RouterLoad] = []
         for instance, counts in self._counts.items():
             values = counts.values()
+            if values == counts.reported and (now_ms - counts.reported_at_ms < REPORT_EVERY_MS or not any(values)):
+                continue
             stale = any(values) and now_ms - counts.reported_at_ms >= REPORT_EVERY_MS
             if stale or _changed(values, counts.reported):
                 counts.reported, counts.reported_at_ms = values, now_ms
@@ -136,6 +138,6 @@ class LeaseBook:
 
 def _changed(values: tuple[int, int, int, int], before: tuple[int, int, int, int]) -> bool:
     for value, old in zip(values, before, strict=True):
-        if value != old and abs(value - old) >= CHANGE_SHARE * old:
+        if value != old and (value - old if value > old else old - value) >= CHANGE_SHARE * old:
             return True
     return False

@@ -14,16 +14,18 @@ The tail is bounded: events beyond 4,096 or older than 10 s are folded into the 
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping
+from itertools import islice
 
 from evenload.routing.leases import Counts
 from evenload.routing.policy import InstanceView
 from evenload.schemas import Event, InstanceSnapshot, InstanceState, RouterLoad, SnapshotBatch, Tail
-from evenload.scoring import ScoringConfig, apply, at, fresh, score
-from evenload.scoring.clock import TICK_MS, tick_of
+from evenload.scoring import ScoringConfig, apply, apply_all, at, fresh, score
+from evenload.scoring.clock import TICK_MS
 
 TAIL_EVENTS_MAX = 4_096
 TAIL_AGE_MS_MAX = 10_000
 OFFSETS_MAX = 4_096  # acknowledged batches remembered per partition
+NOBODY = (0, 0, 0, 0)
 MARKS_MAX = 1_024  # snapshots records remembered per partition for what they say of own batches
 
 
@@ -52,7 +54,9 @@ class _Partition:
         if seq <= self.included_seq(as_of):
             return
         marks = self._marks
-        index = bisect_right(marks, as_of, key=lambda mark: mark[0])
+        index = len(marks)
+        if marks and marks[-1][0] > as_of:
+            index = bisect_right(marks, as_of, key=lambda mark: mark[0])
         end = index
         while end < len(marks) and marks[end][1] <= seq:
             end += 1
@@ -83,6 +87,7 @@ class _Entry:
         "included_seq",
         "loads",
         "no_share",
+        "others",
         "own_share",
         "partition",
         "score",
@@ -91,6 +96,7 @@ class _Entry:
         "state",
         "state_of",
         "tail",
+        "unfolded",
     )
 
     def __init__(self, instance: str, partition: int, config: ScoringConfig, log_ms: int) -> None:
@@ -107,18 +113,27 @@ class _Entry:
         self.included_seq = -1  # own batches up to here are in the base
         self.folded_seq: int | None = None  # first own batch that the tail's bound pushed into the base
         self.tail: deque[_Own] = deque()
+        self.unfolded = 0  # newest events of the tail that are not in `folded` yet: that waits for a reader
         self.loads: deque[_Own] = deque(maxlen=64)  # own reports
         self.own_share = self.no_share = RouterLoad(instance=instance)  # the own report in the snapshot's sums
+        self.others = NOBODY  # what the snapshot's sums leave without it
 
     def advance(self, now_ms: int) -> None:
         """Bring state and score to the tick of `now_ms`, which may lie before that of the last read."""
-        tick, folded = tick_of(now_ms), self.folded
-        if self.state_of is folded and self.state.tick == max(tick, folded.tick):
+        if self.unfolded:
+            self.fold_tail()
+        tick, folded = now_ms // TICK_MS, self.folded
+        same = self.state_of is folded
+        if same and self.state.tick == (tick if tick > folded.tick else folded.tick):
             return
-        onwards = self.state if self.state_of is folded and self.state.tick < tick else folded
-        self.state = at(onwards, now_ms, self.config) if onwards.tick < tick else onwards
+        onwards = self.state if same and self.state.tick < tick else folded
         self.state_of = folded
-        self.score = score(self.state, self.config)
+        if onwards.tick < tick:
+            self.state = at(onwards, now_ms, self.config)
+            self.score = self.state.damped  # a state that time has moved is not above its raw score
+        else:
+            self.state = onwards
+            self.score = score(onwards, self.config)
 
     def includes(self, seq: int, known: "_Partition") -> bool:
         """Tell whether the base includes own batch `seq`."""
@@ -129,10 +144,24 @@ class _Entry:
 
     def add(self, own: _Own) -> None:
         """Put one more own event on top."""
-        self.folded = apply(self.folded, own.event, own.at_ms, self.config)
+        self.tail.append(own)
+        self.unfolded += 1
 
     def find_own_share(self, known: "_Partition") -> None:
         """Find the newest own report that the base includes; called when the base or what it includes has changed."""
+        self._find_own_share(known)
+        snapshot, own = self.snapshot, self.own_share
+        if snapshot is None or not snapshot.replicas:
+            self.others = NOBODY
+            return
+        self.others = (
+            _excess(snapshot.in_flight, own.in_flight),
+            _excess(snapshot.awaiting, own.awaiting),
+            _excess(snapshot.in_flight_tokens, own.in_flight_tokens),
+            _excess(snapshot.awaiting_tokens, own.awaiting_tokens),
+        )
+
+    def _find_own_share(self, known: "_Partition") -> None:
         loads = self.loads
         self.own_share = self.no_share
         while loads and self.includes(loads[0].seq, known):
@@ -153,11 +182,16 @@ class _Entry:
         return event if valid else self.no_share
 
     def refold(self) -> None:
-        """Compute the folded state anew from base and tail."""
-        folded = self.base
-        for own in self.tail:
-            folded = apply(folded, own.event, own.at_ms, self.config)
-        self.folded = folded
+        """Begin anew from base and tail."""
+        self.folded = self.base
+        self.unfolded = len(self.tail)
+
+    def fold_tail(self) -> None:
+        """Bring the folded state up to the newest own event."""
+        tail = self.tail
+        newest = tail if self.unfolded == len(tail) else islice(tail, len(tail) - self.unfolded, None)
+        self.folded = apply_all(self.folded, newest, self.config)
+        self.unfolded = 0
 
 
 class FleetView:
@@ -190,9 +224,9 @@ class FleetView:
         if isinstance(event, RouterLoad):
             entry.loads.append(own)
             return
-        entry.tail.append(own)
         entry.add(own)
-        self._bound(entry, at_ms)
+        if len(entry.tail) > TAIL_EVENTS_MAX or at_ms - entry.tail[0].at_ms > TAIL_AGE_MS_MAX:
+            self._bound(entry, at_ms)
 
     def acknowledge(self, partition: int, seq: int, offset: int, timestamp_ms: int | None = None) -> None:
         """Note the offset that an own batch got; events that a snapshot turns out to include leave the tail.
@@ -240,11 +274,16 @@ class FleetView:
         entry.find_own_share(known)
 
     def _drop_included(self, entry: _Entry, known: _Partition) -> None:
-        if entry.tail:
-            entry.tail = deque([own for own in entry.tail if not entry.includes(own.seq, known)])
+        if not entry.tail:
+            return
+        left = [own for own in entry.tail if own.seq > entry.included_seq]
+        if known.offsets:
+            left = [own for own in left if not entry.includes(own.seq, known)]
+        entry.tail = deque(left)
 
     def _bound(self, entry: _Entry, now_ms: int) -> None:
         tail = entry.tail
+        entry.fold_tail()
         while tail and (len(tail) > TAIL_EVENTS_MAX or now_ms - tail[0].at_ms > TAIL_AGE_MS_MAX):
             own = tail.popleft()
             entry.base = apply(entry.base, own.event, own.at_ms, entry.config)
@@ -255,7 +294,11 @@ class FleetView:
         """Return the instance as it is believed to be at `now_ms`, with the given own load."""
         entry = self._entries[instance]
         entry.advance(now_ms)
-        view = InstanceView(
+        valid = now_ms - (entry.snapshot_ms or 0) < entry.config.load_expire_ms
+        others_in_flight, others_awaiting, others_in_flight_tokens, others_awaiting_tokens = (
+            entry.others if valid else NOBODY
+        )
+        return InstanceView(
             instance=instance,
             state=entry.state,
             config=entry.config,
@@ -264,20 +307,12 @@ class FleetView:
             awaiting=counts.awaiting,
             in_flight_tokens=counts.in_flight_tokens,
             awaiting_tokens=counts.awaiting_tokens,
+            others_in_flight=others_in_flight,
+            others_awaiting=others_awaiting,
+            others_in_flight_tokens=others_in_flight_tokens,
+            others_awaiting_tokens=others_awaiting_tokens,
             snapshot_ms=entry.snapshot_ms,
         )
-        snapshot = entry.snapshot
-        if (
-            snapshot is not None
-            and snapshot.replicas
-            and now_ms - (entry.snapshot_ms or 0) < entry.config.load_expire_ms
-        ):
-            own = entry.own_share
-            view.others_in_flight = _excess(snapshot.in_flight, own.in_flight)
-            view.others_awaiting = _excess(snapshot.awaiting, own.awaiting)
-            view.others_in_flight_tokens = _excess(snapshot.in_flight_tokens, own.in_flight_tokens)
-            view.others_awaiting_tokens = _excess(snapshot.awaiting_tokens, own.awaiting_tokens)
-        return view
 
     def snapshot(self, instance: str) -> InstanceSnapshot | None:
         """Return the newest snapshot of the instance, if any came yet."""
@@ -289,7 +324,10 @@ class FleetView:
 
     def generation(self, instance: str) -> int:
         """Return the generation of the instance in the view."""
-        return self._entries[instance].folded.generation
+        entry = self._entries[instance]
+        if entry.unfolded:
+            entry.fold_tail()
+        return entry.folded.generation
 
     def offsets(self, instances: list[str]) -> dict[int, int]:
         """Return the snapshots offset consumed, per partition of the given instances."""

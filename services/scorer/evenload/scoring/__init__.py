@@ -5,8 +5,20 @@ Reading order: `health.py` (the formula), `fold.py` (how events change a state),
 """
 
 from evenload.scoring.config import DEFAULT, ScoringConfig, digest
-from evenload.scoring.fold import apply, fold, fresh
+from evenload.scoring.fold import apply, apply_all, fold, fresh
 from evenload.scoring.health import health_score
 from evenload.scoring.snapshot import at, score, snapshot
 
-__all__ = ["DEFAULT", "ScoringConfig", "apply", "at", "digest", "fold", "fresh", "health_score", "score", "snapshot"]
+__all__ = [
+    "DEFAULT",
+    "ScoringConfig",
+    "apply",
+    "apply_all",
+    "at",
+    "digest",
+    "fold",
+    "fresh",
+    "health_score",
+    "score",
+    "snapshot",
+]

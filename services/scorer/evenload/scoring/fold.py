@@ -4,8 +4,8 @@ House rules: no clock, no randomness, no I/O; only + - * / and comparisons on fl
 same bits; the caller's states are never changed. Time is the log's: max(latest so far, the record's timestamp).
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 from evenload.schemas.state import InstanceState, Load
 from evenload.schemas.telemetry import (
@@ -28,6 +28,13 @@ from evenload.scoring.window import record
 PRODUCERS_MAX = 256  # producers remembered per instance; the least recently active is forgotten first
 
 
+class Observed(Protocol):
+    """An event and the log time at which it was observed."""
+
+    event: Event
+    at_ms: int
+
+
 def fresh(instance: str, log_ms: int, config: ScoringConfig = DEFAULT, generation: int = 0) -> InstanceState:
     """Return the state of an instance that nobody has heard of: warm-up score, everything unknown."""
     return InstanceState(
@@ -47,6 +54,15 @@ def apply(state: InstanceState, event: Event, log_ms: int, config: ScoringConfig
     """
     new = _private(state, log_ms, config)
     _change(new, event, False, config)
+    return new
+
+
+def apply_all(state: InstanceState, events: Iterable[Observed], config: ScoringConfig = DEFAULT) -> InstanceState:
+    """Return what `apply` gives for one event after the other, with one copy of the state."""
+    new = own_private(state)
+    for observed in events:
+        _move(new, observed.at_ms, config)
+        _change(new, observed.event, False, config)
     return new
 
 
@@ -105,10 +121,14 @@ def own_private(state: InstanceState) -> InstanceState:
 
 def _private(state: InstanceState, log_ms: int, config: ScoringConfig) -> InstanceState:
     new = own_private(state)
+    _move(new, log_ms, config)
+    return new
+
+
+def _move(new: InstanceState, log_ms: int, config: ScoringConfig) -> None:
     if log_ms > new.log_ms:
         new.log_ms = log_ms
         advance(new, log_ms, config)
-    return new
 
 
 def _includes(state: InstanceState, batch: Batch, offset: int) -> bool:

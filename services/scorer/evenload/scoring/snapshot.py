@@ -6,6 +6,7 @@ from evenload.scoring.clock import TICK_MS
 from evenload.scoring.config import DEFAULT, ScoringConfig, digest
 from evenload.scoring.damping import advance, raw_score, terms
 from evenload.scoring.fold import own_private
+from evenload.scoring.health import combine
 
 
 def at(state: InstanceState, now_ms: int, config: ScoringConfig = DEFAULT) -> InstanceState:
@@ -25,7 +26,7 @@ def snapshot(state: InstanceState, now_ms: int, config: ScoringConfig = DEFAULT)
     """Return what the scorer publishes of an instance at log time `now_ms`."""
     now = at(state, now_ms, config)
     ttft, error, queue = terms(now, now.tick, config)
-    raw = raw_score(now, now.tick, config)
+    raw = combine(ttft, error, queue, config) if now.ready and now.left_ms is None else 0.0
     loads = _valid_loads(now, config)
     now.watermarks, now.loads = {}, {}
     return InstanceSnapshot(

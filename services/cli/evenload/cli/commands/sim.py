@@ -1,6 +1,7 @@
 """`evenload sim`."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +15,10 @@ from evenload.cli.options import Json
 from evenload.cli.tables import print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from evenload.bench.grid import Cell
-    from evenload.bench.main import Request
+    from evenload.bench.main import Case, Request
 
 app = command_app(no_args_is_help=True)
 
@@ -27,12 +28,13 @@ Traces = Annotated[
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Worker processes; 0 is one per core.")]
 Seeds = Annotated[str, typer.Option(help="How many seeds (5), or which (1-10, 3,7).")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Do not use results kept in .evenload/sim.")]
-Duration = Annotated[float | None, typer.Option(metavar="SECONDS", help="Simulated time of cells without faults.")]
+Duration = Annotated[float | None, typer.Option(metavar="SECONDS", help="Simulated time, where it cuts off no fault.")]
 ArmOption = Annotated[
     Literal["equal", "bare", "both"],
     typer.Option(help="equal: every policy has the router's retries and exclusions; bare: none has."),
 ]
 DEFAULT_TRACES = Path("../shared/traces")
+QUIET_S = 60.0  # between two lines of progress where there is no terminal
 
 
 @app.command()
@@ -48,7 +50,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run a scenario anew and print every figure of each run, with the digest that the same commit must repeat."""
-    from evenload.bench.main import Request, cells_json, compare
+    from evenload.bench.main import Request, cells_json, compare, replay_command
 
     request = Request(
         scenarios=(scenario,),
@@ -69,59 +71,109 @@ def run(
         typer.echo(f"  policy {cell.case.policy}, seed {cell.case.seed}, arm {cell.case.arm}, workload {cell.source}")
         for name, value in cell.figures.items():
             typer.echo(f"  {name:<24} {value:>14.4f}")
-        typer.echo(f"  digest {cell.digest}; {cell.took_s:.1f} s; replay: {cell.case.command}")
+        typer.echo(f"  digest {cell.digest}; {cell.took_s:.1f} s; replay: {replay_command(cell.case)}")
 
 
 @app.command()
 def compare(
     *,
-    scenarios: Annotated[str, typer.Option(help="Comma-separated names or families; all by default.")] = "",
+    grid: Annotated[
+        Literal["quick", "core", "full"] | None,
+        typer.Option(
+            help="quick: 3 minutes, with bars of its own; core: what docs/benchmark.md shows; full: all, both arms. "
+            "Without: all cells in one arm, narrowed by the options below."
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The same as --grid quick.")] = False,
+    scenarios: Annotated[str, typer.Option(help="Comma-separated names or families; others are left out.")] = "",
     policies: Annotated[
-        str, typer.Option(help="Separated by commas (semicolons with key=value,...); all and the oracle by default.")
+        str, typer.Option(help="In place of the grid's; separated by commas (semicolons with key=value,...).")
     ] = "",
-    seeds: Seeds = "10",
-    arm: ArmOption = "equal",
+    seeds: Annotated[
+        str, typer.Option(help="How many seeds (5), or which (1-10, 3,7); the grid's own otherwise.")
+    ] = "",
+    arm: Annotated[
+        Literal["equal", "bare", "both"] | None, typer.Option(help="As for `run`; the grid's own otherwise.")
+    ] = None,
     duration: Duration = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A short cell of most families, two seeds, few policies.")
-    ] = False,
     jobs: Jobs = 0,
     traces: Traces = DEFAULT_TRACES,
     fresh: Fresh = False,
+    kept: Annotated[bool, typer.Option("--kept", help="Run nothing: show what .evenload/sim has.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the cells and what they will cost; run none.")
+    ] = False,
+    report: Annotated[Path | None, typer.Option(metavar="DIR", help="Write report.html and its plots there.")] = None,
+    write: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a Markdown page; its plots go to a folder of its name.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compare policies: medians over seeds, and the paired ratio to least-connections with a 95 % interval.
 
-    Results are kept in .evenload/sim and taken up again; an edit of a policy invalidates its own results only. With
-    --quick, exit code 1 if a bar of `evenload.bench.bars` is broken.
+    Results are kept in .evenload/sim and taken up again, after Ctrl-C as well; an edit of a policy invalidates its own
+    results only. With --quick, exit code 1 if one of its bars is missed.
     """
     from evenload.bench import main as bench
 
-    processes = jobs or os.cpu_count() or 1
-    chosen = tuple(filter(None, policies.split(";" if "=" in policies or ";" in policies else ",")))
-    if quick:
-        request = bench.quick(processes, traces, chosen)
-    else:
-        request = bench.Request(
-            scenarios=tuple(filter(None, scenarios.split(","))),
-            policies=chosen,
-            seeds=_seeds(seeds),
-            arms=_arms(arm),
-            duration_s=duration,
-            processes=processes,
-            traces=traces,
-            keep=not fresh,
-        )
+    name = "quick" if quick else grid or "custom"
+    request = bench.Request(
+        plan=bench.PLANS[name],
+        scenarios=tuple(filter(None, scenarios.split(","))),
+        policies=tuple(filter(None, policies.split(";" if "=" in policies or ";" in policies else ","))),
+        seeds=_seeds(seeds) if seeds else (),
+        arms=_arms(arm) if arm else (),
+        duration_s=duration,
+        processes=jobs or os.cpu_count() or 1,
+        traces=traces,
+        keep=not fresh,
+        kept_only=kept,
+    )
+    if dry_run:
+        _print_costs(request, as_json=as_json)
+        return
+    if report or write:
+        bench.require_plots()  # before the work, not after it
     cells = _run(request, bench.compare)
-    broken = [result for result in bench.check(cells) if not result.holds] if quick else []
+    if not cells:
+        raise CommandError("nothing is kept of these cells")
+    verdicts = bench.judge(cells)
+    missed = [str(result) for result in bench.check(cells) if not result.holds] if name == "quick" else []
     if as_json:
-        print_json(bench.cells_json(cells) | {"bars_broken": [bench.bar_text(result) for result in broken]})
+        print_json(bench.cells_json(cells) | {"bars": bench.verdicts_json(verdicts), "bars_missed": missed})
     else:
         _print_tables(cells, traces)
-    for result in broken:
-        typer.echo(f"bar broken: {bench.bar_text(result)}", err=True)
-    if broken:
+        if name != "quick":
+            typer.echo("\nBars")
+            ran = [row for row in bench.verdict_rows(verdicts) if row["outcome"] != "not run"]
+            for line in bench.lines(ran, left=("bar", "outcome", "note")):
+                typer.echo(line)
+    for path in bench.write_reports(cells, name, report, write):
+        typer.echo(f"wrote {path}", err=True)
+    for line in missed:
+        typer.echo(f"bar missed: {line}", err=True)
+    if missed:
         raise typer.Exit(EXIT_VERDICT)
+
+
+def _print_costs(request: "Request", *, as_json: bool) -> None:
+    from evenload.bench import main as bench
+
+    try:
+        rows = bench.estimate(request)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+    cpu_s = sum(row.cpu_s for row in rows)
+    minutes = cpu_s / request.processes / 60.0
+    if as_json:
+        print_json({"scenarios": bench.costs_json(rows), "cpu_s": cpu_s, "processes": request.processes})
+        return
+    for line in bench.lines(bench.cost_rows(rows)):
+        typer.echo(line)
+    typer.echo(
+        f"{sum(row.runs for row in rows)} runs, {sum(row.kept for row in rows)} kept; {cpu_s:.0f} CPU seconds to go: "
+        f"{minutes:.0f} minutes with {request.processes} processes on cores that do nothing else"
+    )
 
 
 def _print_tables(cells: "list[Cell]", traces: Path) -> None:
@@ -151,38 +203,63 @@ def list_(traces: Traces = DEFAULT_TRACES, as_json: Json = False) -> None:
 
 def _run(request: "Request", runner: "Callable[[Request, Callable[[Cell], None]], list[Cell]]") -> "list[Cell]":
     try:
-        total = len(request.cases())
+        cases = request.cases()
     except ValueError as error:
         raise CommandError(str(error)) from None
-    with _progress(total) as done:
-        return runner(request, done)
+    count = 0
+    with _progress(cases) as show:
+
+        def done(cell: "Cell") -> None:
+            nonlocal count
+            count += 1
+            show(cell)
+
+        try:
+            return runner(request, done)
+        except KeyboardInterrupt:
+            how = "the same command goes on from there" if request.keep else "nothing was kept (--fresh)"
+            typer.echo(f"stopped: {count} of {len(cases)} runs are done; {how}", err=True)
+            raise
 
 
 @contextmanager
-def _progress(total: int) -> "Iterator[Callable[[Cell], None]]":
+def _progress(cases: "Sequence[Case]") -> "Iterator[Callable[[Cell], None]]":
+    """A bar on a terminal, a line a minute elsewhere; it moves by what cases cost, so that the time left is right."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
-        MofNCompleteColumn,
         Progress,
+        TaskProgressColumn,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
 
+    from evenload.bench.main import case_s
+
     console = Console(stderr=True)
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.fields[count]} of {task.fields[cases]}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TaskProgressColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
+        TextColumn("{task.description}"),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("simulating", total=total)
+        task = bar.add_task("", total=sum(map(case_s, cases)), count=0, cases=len(cases))
+        count, said_s = 0, time.monotonic()
 
         def done(cell: "Cell") -> None:
-            bar.update(task, advance=1, description=f"{cell.case.scenario.name} {cell.case.policy}")
+            nonlocal count, said_s
+            count += 1
+            what = f"{cell.case.scenario.name} {cell.case.policy} seed {cell.case.seed}"
+            bar.update(task, advance=case_s(cell.case), count=count, description=what)
+            if not console.is_terminal and time.monotonic() - said_s > QUIET_S:
+                said_s = time.monotonic()
+                typer.echo(
+                    f"{count} of {len(cases)} runs, {bar.tasks[task].percentage:.0f} % of the work: {what}", err=True
+                )
 
         yield done
 
