@@ -44,6 +44,12 @@ def candidates(count: int) -> list[InstanceView]:
                 gauges_ms=NOW_MS - 100,
                 ok_sum=200,
                 damped=90.0,
+                base_ms=30.0 + 20.0 * rng.random(),
+                token_ms=0.03 + 0.02 * rng.random(),
+                fit_trust=0.7 + 0.2 * rng.random(),
+                fit_weight=400.0,
+                slowness=1.0 + rng.random(),
+                slow_at_ms=NOW_MS - int(rng.random() * 1500),
             ),
             config=CONFIG,
             score=60.0 + 40.0 * rng.random(),
@@ -54,6 +60,8 @@ def candidates(count: int) -> list[InstanceView]:
             others_in_flight=int(rng.random() * 60),
             others_awaiting=int(rng.random() * 6),
             others_awaiting_tokens=int(rng.random() * 9000),
+            others_in_flight_tokens=int(rng.random() * 60_000),
+            snapshot_ms=NOW_MS - 120,
         )
         for number in range(count)
     ]
@@ -91,7 +99,7 @@ def _median_us(call: Callable[[], object], rounds: int) -> float:
 
 def simulation_s(traces: Path, duration_s: float = 600.0) -> float:
     """CPU seconds of S1 at 85 %, 8 engines, 4 routers."""
-    case = Case(scenario=SCENARIOS["s1-u85"].shortened(duration_s), policy="health-ramp", seed=1)
+    case = Case(scenario=SCENARIOS["s1-u85"].shortened(duration_s), policy="predictive", seed=1)
     jobs_of(traces, case.scenario, case.seed)
     return run_case(case, traces).took_s
 

@@ -50,7 +50,7 @@ def test_a_port_of_another_program_is_refused_before_anything_starts() -> None:
 def test_engines_become_one_pool_that_serves_any_model_unless_told() -> None:
     values = {"engine": ["http://a:1", "http://b:1"], "model": None, "policy": None}
     (pool,) = Settings.model_validate(pools_of(values)).pools
-    assert (pool.models, pool.policy) == (("*",), "health-ramp")
+    assert (pool.models, pool.policy) == (("*",), "predictive")
     assert [instance.id for instance in pool.instances] == ["a:1", "b:1"]
     (pool,) = Settings.model_validate(pools_of(values | {"model": ["m", "n"], "policy": "random"})).pools
     assert (pool.models, pool.policy) == (("m", "n"), "random")

@@ -74,7 +74,7 @@ router:
 pools:
   - name: a
     models: [m]
-    policy: predictive
+    policy: prescient
     instances: [{url: "ftp://h", id: x}]
 """
     environ = {"EVENLOAD_SCORER__FLUSHMS": "3", "EVENLOAD_COLECTOR__X": "1", "EVENLOAD_LOG__LEVEL": "loud"}
@@ -82,7 +82,7 @@ pools:
     for start, *parts in (
         ["conf.yaml:2: router.prot: unknown key; did you mean 'port'?"],
         ["conf.yaml:3: router.port: ", "65535", "99999"],
-        ["conf.yaml:7: pools[0].policy: must be 'health', ", "not 'predictive'"],
+        ["conf.yaml:7: pools[0].policy: must be 'predictive', ", "not 'prescient'"],
         ["conf.yaml:8: pools[0].instances[0].url: must be http(s)://host[:port][/prefix], not 'ftp://h'"],
         ["environment EVENLOAD_SCORER__FLUSHMS: scorer.flushms: unknown key; did you mean 'flush_ms'?"],
         ["environment EVENLOAD_COLECTOR__X: colector.x: unknown key; did you mean 'collector'?"],

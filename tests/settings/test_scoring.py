@@ -18,7 +18,7 @@ def test_baseline_policies_learn_as_published(policy: str, evidence: str) -> Non
     assert scoring_configs(settings(policy))["a"].evidence == evidence
 
 
-@pytest.mark.parametrize("policy", ["health-ramp", "peak-ewma-decay", "round-robin"])
+@pytest.mark.parametrize("policy", ["predictive", "health-ramp", "peak-ewma-decay", "round-robin"])
 def test_all_other_policies_learn_from_waiting_requests_too(policy: str) -> None:
     assert scoring_configs(settings(policy))["b"].evidence == "censored"
 

@@ -14,7 +14,7 @@ from evenload.routing import POLICIES
 from evenload.sim.policies import policy_name
 
 _ROUTING = Path(next(iter(routing.__path__)))
-_CORE_OF_ROUTING = ("policy", "view", "leases", "exclusion", "log_clock", "prefixes")
+_CORE_OF_ROUTING = ("policy", "view", "leases", "backlog", "exclusion", "log_clock", "prefixes")
 _LEFT_OUT_OF_SIM = ("comparison.py",)
 
 

@@ -23,7 +23,7 @@ GRACE_S: Final = 8.0  # between SIGTERM and SIGKILL
 HASTY_GRACE_S: Final = 2.0  # the same after Ctrl-C or an error
 LOG_BYTES_MAX: Final = 4 * 1024 * 1024  # per process
 
-EVENLOAD: Final = LaneSpec("evenload", "engine", "health-ramp", "evenload", ("router-a", "router-b"))
+EVENLOAD: Final = LaneSpec("evenload", "engine", "predictive", "evenload", ("router-a", "router-b"))
 BASELINES: Final = (
     LaneSpec("round-robin", "rr", "round-robin", "baseline", ("router-rr",)),
     LaneSpec("least-connections", "lc", "least-connections", "baseline", ("router-lc",)),

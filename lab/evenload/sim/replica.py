@@ -9,6 +9,7 @@ from random import Random
 from typing import Protocol
 
 from evenload.routing import FleetView, Lease, LeaseBook, LogClock, Policy, Request, eligible
+from evenload.routing.backlog import expect, explained_ms
 from evenload.routing.policy import InstanceView
 from evenload.routing.prefixes import PrefixIndex
 from evenload.schemas import Event, FirstToken, Outcome, Overdue, SnapshotBatch
@@ -92,7 +93,8 @@ class Replica:
         self.probes += probe
         if self.prefixes is not None:
             self.prefixes.note(self._names[index], job.hashes)
-        return index, self.book.book(self._names[index], job.prompt_tokens, mono_ms), probe
+        expected = expect(views[index], request, now_ms)
+        return index, self.book.book(self._names[index], job.prompt_tokens, mono_ms, expected), probe
 
     def _note_cached(self, views: list[InstanceView], job: Job) -> None:
         assert self.prefixes is not None
@@ -106,8 +108,22 @@ class Replica:
 
     def first_token(self, lease: Lease, ttft_ms: float) -> None:
         """Note the first token of an attempt."""
+        predicted_ms = self._explained_ms(lease)
         if lease.first_token():
-            self.tell(FirstToken(instance=lease.instance, ttft_ms=ttft_ms, prompt_tokens=lease.prompt_tokens))
+            self.tell(
+                FirstToken(
+                    instance=lease.instance,
+                    ttft_ms=ttft_ms,
+                    prompt_tokens=lease.prompt_tokens,
+                    predicted_ms=predicted_ms,
+                    work=lease.expected.work,
+                )
+            )
+
+    def _explained_ms(self, lease: Lease) -> float | None:
+        name = lease.instance
+        now_ms = self._clock.now_ms(self._timeline.now_ms)
+        return explained_ms(self.view.read(name, self.book.counts(name), now_ms), lease.expected.ttft_ms)
 
     def finish(
         self, lease: Lease, kind: OutcomeKind, *, cause: str = "", ttft_ms: float | None = None, tokens: int = 0
@@ -130,7 +146,14 @@ class Replica:
         """Tell of requests that still wait and of loads; every 50 ms."""
         mono_ms = self._timeline.now_ms
         for lease, age_ms in self.book.overdue(mono_ms):
-            self.tell(Overdue(instance=lease.instance, age_ms=age_ms, prompt_tokens=lease.prompt_tokens))
+            self.tell(
+                Overdue(
+                    instance=lease.instance,
+                    age_ms=age_ms,
+                    prompt_tokens=lease.prompt_tokens,
+                    predicted_ms=self._explained_ms(lease),
+                )
+            )
         for report in self.book.reports(mono_ms):
             self.tell(report)
         self._timeline.at(mono_ms + TICK_MS, self.tick)

@@ -12,6 +12,8 @@ from evenload.schemas.telemetry import Cause, Count, LogTime, Milliseconds, Name
 
 WINDOW_SECONDS = 10
 
+Moment = Annotated[float, Meta(ge=0, le=1e36)]  # means of products of durations and tokens
+
 Ring = Annotated[list[Count], Meta(min_length=WINDOW_SECONDS, max_length=WINDOW_SECONDS)]
 
 
@@ -37,6 +39,10 @@ class InstanceState(Struct, kw_only=True, tag_field="type", tag="state"):
         damped: the published score before the current fall is taken into account, 0..100.
         ewma_ttft_ms: per-sample EWMA of finished first tokens (the published figure); None before the first.
         live_ttft_ms: EWMA in time that also takes the ages of waiting requests, as of `live_at_ms`.
+        base_ms, token_ms: learned TTFT without and per token of prefill work (`evenload.scoring.prediction`), of which
+            `fit_trust` says how much the work explains; valid when `fit_weight`, the weight of samples, is not 0.
+            `fit_work` to `fit_ttft_ttft` are the weighted means behind them: of work, of TTFT, of their products.
+        slowness: observed over predicted TTFT as of `slow_at_ms` (`evenload.scoring.slowness`).
         window_s: log second of the newest bucket of `ok` and `err` (rings indexed by second modulo 10).
         cooling_until_ms: the error term is 1 until then; `cooling_hits` counts saturations in a row.
         gauges_ms: when the gauges were reported; None before.
@@ -84,5 +90,16 @@ class InstanceState(Struct, kw_only=True, tag_field="type", tag="state"):
     restarts: Count = 0
     aged: Count = 0
     older_generation: Count = 0
+    base_ms: Milliseconds = 0.0
+    token_ms: Milliseconds = 0.0
+    fit_trust: Term = 0.0
+    fit_weight: Moment = 0.0
+    fit_work: Moment = 0.0
+    fit_ttft: Moment = 0.0
+    fit_work_work: Moment = 0.0
+    fit_work_ttft: Moment = 0.0
+    fit_ttft_ttft: Moment = 0.0
+    slowness: Annotated[float, Meta(ge=1, le=100)] = 1.0
+    slow_at_ms: LogTime = 0
     watermarks: dict[int, int] = {}
     loads: dict[int, Load] = {}

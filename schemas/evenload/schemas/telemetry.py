@@ -36,11 +36,17 @@ class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t
 
 
 class FirstToken(_Event, frozen=True, tag="first_token"):
-    """The first content token of a request arrived `ttft_ms` after its attempt was sent."""
+    """The first content token of a request arrived `ttft_ms` after its attempt was sent.
+
+    Attributes:
+        predicted_ms: the TTFT that its router expected, by what it knew until now; the slowness is judged by it.
+        work: prefill work before its first token when it was sent, in prompt tokens, its own included.
+    """
 
     ttft_ms: Milliseconds
     prompt_tokens: Count = 0
     predicted_ms: Milliseconds | None = None
+    work: Count = 0
 
 
 class Overdue(_Event, frozen=True, tag="overdue"):

@@ -17,6 +17,7 @@ from evenload.router.pool import BYTES_PER_TOKEN, Pool
 from evenload.router.ports import Ask, NoInstance
 from evenload.router.upstream import Upstream
 from evenload.routing import FleetView, LeaseBook, LogClock, RecordedRng, Request, Rng, eligible
+from evenload.routing.backlog import expect, explained_ms
 from evenload.routing.leases import Lease
 from evenload.routing.policy import InstanceView
 from evenload.schemas import Event, FirstToken, Outcome, Overdue, SnapshotBatch, encode
@@ -136,7 +137,8 @@ class Dispatcher:
         )
         self.send_decision(request.request_id.encode(), encode(decision))
         pool.ordinal += attempt == 0  # a retry that took a turn would always take it from the failing one's neighbour
-        lease = self.book.book(winner, request.prompt_tokens, mono_ms)
+        expected = expect(candidates[choice.index], asked, now_ms)
+        lease = self.book.book(winner, request.prompt_tokens, mono_ms, expected)
         self.watch.chosen(pool.name, winner, choice.reason)
         return Attempt(self, pool, lease, request.request_id, attempt)
 
@@ -155,10 +157,24 @@ class Dispatcher:
         for lease, age_ms in self.book.overdue(mono_ms):
             name = lease.instance
             generation = self.view.generation(name)
-            self.tell(Overdue(instance=name, gen=generation, age_ms=age_ms, prompt_tokens=lease.prompt_tokens))
+            self.tell(
+                Overdue(
+                    instance=name,
+                    gen=generation,
+                    age_ms=age_ms,
+                    prompt_tokens=lease.prompt_tokens,
+                    predicted_ms=self.explained_ms(lease),
+                )
+            )
         for report in self.book.reports(mono_ms):
             generation = self.view.generation(report.instance)
             self.tell(replace(report, gen=generation) if generation else report)
+
+    def explained_ms(self, lease: Lease) -> float | None:
+        """Return what a waiting request could have been expected to take, by what is known now."""
+        now_ms = self.log_clock.now_ms(self.clock())
+        name = lease.instance
+        return explained_ms(self.view.read(name, self.book.counts(name), now_ms), lease.expected.ttft_ms)
 
     def take_snapshots(self, offset: int, batch: SnapshotBatch) -> None:
         """Take in a snapshots record."""
@@ -197,12 +213,19 @@ class Attempt:
 
     def first_token(self, ttft_ms: float) -> None:
         """Note the first content token, `ttft_ms` after the attempt was sent."""
-        if not self._lease.first_token():
+        dispatcher, name, lease = self._dispatcher, self.instance, self._lease
+        predicted_ms = dispatcher.explained_ms(lease)
+        if not lease.first_token():
             return
-        dispatcher, name = self._dispatcher, self.instance
-        generation = dispatcher.view.generation(name)
         dispatcher.tell(
-            FirstToken(instance=name, gen=generation, ttft_ms=ttft_ms, prompt_tokens=self._lease.prompt_tokens)
+            FirstToken(
+                instance=name,
+                gen=dispatcher.view.generation(name),
+                ttft_ms=ttft_ms,
+                prompt_tokens=lease.prompt_tokens,
+                predicted_ms=predicted_ms,
+                work=lease.expected.work,
+            )
         )
         dispatcher.watch.first_token(self._pool.name, name, ttft_ms)
 

@@ -21,6 +21,7 @@ from evenload.routing.peak_ewma_10s import PeakEwma10s
 from evenload.routing.peak_ewma_decay import PeakEwmaDecay
 from evenload.routing.peak_ewma_penalty import PeakEwmaPenalty
 from evenload.routing.policy import Choice, InstanceView, Policy, RecordedRng, ReplayedRng, Request, Rng
+from evenload.routing.predictive import Predictive
 from evenload.routing.prequal import Prequal
 from evenload.routing.round_robin import RoundRobin
 from evenload.routing.sglang_cache_aware import SglangCacheAware
@@ -49,6 +50,7 @@ POLICIES: dict[str, type[Policy]] = {
         VllmDp,
         Dynamo,
         SglangCacheAware,
+        Predictive,
     )
 }
 

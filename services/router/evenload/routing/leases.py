@@ -1,10 +1,12 @@
 """Own load: a lease per attempt, booked in the same synchronous step as the choice and released exactly once.
 
-`in-flight` lasts until the last byte, `awaiting` until the first token. Times are the router's monotonic milliseconds.
+`in-flight` lasts until the last byte, `awaiting` until the first token; what the prefix cache probably holds awaits
+nothing. Times are the router's monotonic milliseconds.
 """
 
 import heapq
 
+from evenload.routing.backlog import UNEXPECTED, Expected
 from evenload.schemas import RouterLoad
 
 OVERDUE_FIRST_MS = 250.0
@@ -33,9 +35,21 @@ class Counts:
 class Lease:
     """One attempt's place at an instance."""
 
-    __slots__ = ("_counts", "awaiting", "held", "instance", "prompt_tokens", "started_ms")
+    __slots__ = (
+        "_awaiting_tokens",
+        "_counts",
+        "awaiting",
+        "expected",
+        "held",
+        "instance",
+        "prompt_tokens",
+        "started_ms",
+    )
 
-    def __init__(self, instance: str, counts: Counts, prompt_tokens: int, started_ms: float) -> None:
+    def __init__(
+        self, instance: str, counts: Counts, prompt_tokens: int, started_ms: float, expected: Expected = UNEXPECTED
+    ) -> None:
+        self.expected = expected
         self.instance = instance
         self.prompt_tokens = prompt_tokens
         self.started_ms = started_ms
@@ -44,7 +58,8 @@ class Lease:
         counts.in_flight += 1
         counts.awaiting += 1
         counts.in_flight_tokens += prompt_tokens
-        counts.awaiting_tokens += prompt_tokens
+        self._awaiting_tokens = max(0, prompt_tokens - expected.cached_tokens)
+        counts.awaiting_tokens += self._awaiting_tokens
 
     def __repr__(self) -> str:
         return f"Lease({self.instance}, held={self.held}, awaiting={self.awaiting})"
@@ -55,7 +70,7 @@ class Lease:
             return False
         self.awaiting = False
         self._counts.awaiting -= 1
-        self._counts.awaiting_tokens -= self.prompt_tokens
+        self._counts.awaiting_tokens -= self._awaiting_tokens
         return True
 
     def release(self) -> bool:
@@ -85,9 +100,9 @@ class LeaseBook:
             found = self._counts[instance] = Counts()
         return found
 
-    def book(self, instance: str, prompt_tokens: int, now_ms: float) -> Lease:
+    def book(self, instance: str, prompt_tokens: int, now_ms: float, expected: Expected = UNEXPECTED) -> Lease:
         """Take a place at an instance."""
-        lease = Lease(instance, self.counts(instance), prompt_tokens, now_ms)
+        lease = Lease(instance, self.counts(instance), prompt_tokens, now_ms, expected)
         self._number += 1
         heapq.heappush(self._waiting, (now_ms + OVERDUE_FIRST_MS, self._number, OVERDUE_FIRST_MS, lease))
         return lease

@@ -28,6 +28,13 @@ class ScoringConfig(Struct, frozen=True, kw_only=True):
         rise_ms, decay_ms: time constants of the EWMA in time, upwards and downwards.
         sample_ms_min: time that each sample stands for at least; samples of one batch share one log time.
         evidence_expire_ms: after so long without a sample the EWMA in time is unknown.
+        fit_samples: weight of samples that the line of predicted TTFT rests on at most; up to `fit_young` it takes any
+            for normal, later one above `fit_excess` times the prediction counts less.
+        fit_tokens: work at which a sample of that line weighs a quarter.
+        slack_ms: added to observed and predicted TTFT before they are compared: a tenth of a second is nothing.
+        slow_rise_ms, slow_fall_ms: time constants of the slowness, upwards and downwards.
+        slow_span_ms: the most that one slow sample may stand for.
+        fail_ratio: the slowness that a failure stands for, from the second in the window on.
         damping_per_s: points per second that a score may rise.
         warmup_score: where a new or restarted instance starts.
         cooling_ms, cooling_step_ms, cooling_ms_max: first cooling, what each further saturation adds, and the most.
@@ -51,6 +58,15 @@ class ScoringConfig(Struct, frozen=True, kw_only=True):
     decay_ms: Positive = 10_000.0
     sample_ms_min: Positive = 20.0
     evidence_expire_ms: Span = 60_000
+    fit_samples: Positive = 400.0
+    fit_young: Positive = 5.0
+    fit_tokens: Positive = 4_000.0
+    fit_excess: Positive = 1.25
+    slack_ms: Positive = 100.0
+    slow_rise_ms: Positive = 300.0
+    slow_fall_ms: Positive = 2_000.0
+    slow_span_ms: Positive = 300.0
+    fail_ratio: Annotated[float, Meta(ge=1, le=100)] = 20.0
     damping_per_s: Annotated[float, Meta(ge=1, le=1000)] = 15.0
     warmup_score: Annotated[float, Meta(ge=0, le=100)] = 30.0
     cooling_ms: Span = 3_000

@@ -23,6 +23,8 @@ from evenload.scoring.config import DEFAULT, ScoringConfig
 from evenload.scoring.cooling import cool
 from evenload.scoring.damping import advance, fall
 from evenload.scoring.ewma import faded, in_time, per_sample
+from evenload.scoring.prediction import forget, learn, predicted_ms, work_of
+from evenload.scoring.slowness import ratio_of, witness
 from evenload.scoring.window import record
 
 PRODUCERS_MAX = 256  # producers remembered per instance; the least recently active is forgotten first
@@ -41,6 +43,7 @@ def fresh(instance: str, log_ms: int, config: ScoringConfig = DEFAULT, generatio
         instance=instance,
         generation=generation,
         log_ms=log_ms,
+        slow_at_ms=log_ms,
         tick=tick_of(log_ms),
         window_s=log_ms // 1000,
         damped=config.warmup_score,
@@ -172,6 +175,8 @@ def _restart(s: InstanceState, config: ScoringConfig) -> None:
     s.draining = False
     s.damped = min(s.damped, config.warmup_score)
     s.ewma_ttft_ms = s.live_ttft_ms = None
+    forget(s)
+    s.slowness, s.slow_at_ms = 1.0, s.log_ms
     s.ok, s.err, s.ok_sum, s.err_sum = [0] * len(s.ok), [0] * len(s.err), 0, 0
     s.cooling_until_ms = s.cooling_hits = 0
     s.cooling_cause = ""
@@ -182,6 +187,11 @@ def _first_token(s: InstanceState, event: FirstToken, config: ScoringConfig, _: 
     s.ewma_ttft_ms = per_sample(s.ewma_ttft_ms, event.ttft_ms, config.ewma_alpha)
     s.live_ttft_ms = in_time(s.live_ttft_ms, event.ttft_ms, s.log_ms - s.live_at_ms, config)
     s.live_at_ms = s.log_ms
+    work = float(event.work) if event.work else work_of(float(event.prompt_tokens))
+    expected_ms = event.predicted_ms if event.predicted_ms is not None else predicted_ms(s, work)
+    if expected_ms is not None:
+        witness(s, ratio_of(event.ttft_ms, expected_ms, config), config)
+    learn(s, work, event.ttft_ms, config)
 
 
 def _overdue(s: InstanceState, event: Overdue, config: ScoringConfig, _: int) -> None:
@@ -193,6 +203,11 @@ def _overdue(s: InstanceState, event: Overdue, config: ScoringConfig, _: int) ->
     # Evidence that raises nothing still moves the time on: were the time to depend on the value, a slower sample before
     # could give a better score later, through the weight of the next one.
     s.live_ttft_ms, s.live_at_ms = known, s.log_ms
+    expected_ms = event.predicted_ms
+    if expected_ms is None:
+        expected_ms = predicted_ms(s, work_of(float(event.prompt_tokens)))
+    if expected_ms is not None:
+        witness(s, ratio_of(event.age_ms, expected_ms, config), config, censored=True)
 
 
 def _outcome(s: InstanceState, event: Outcome, config: ScoringConfig, _: int) -> None:
@@ -210,6 +225,8 @@ def _outcome(s: InstanceState, event: Outcome, config: ScoringConfig, _: int) ->
         if s.ready:  # else the cause is why it is not, which decides whether `ready` will mean a new process
             s.cause = event.cause or kind
         record(s, False)
+        if s.err_sum > 1:  # one odd failure convicts nobody
+            witness(s, config.fail_ratio, config, censored=True)  # it would have taken longer still
 
 
 def _router_load(s: InstanceState, event: RouterLoad, config: ScoringConfig, incarnation: int) -> None:

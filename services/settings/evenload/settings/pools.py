@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 from evenload.settings.base import Name, Section
 
 PolicyName = Literal[
+    "predictive",
     "health",
     "peak-ewma",
     "health-ramp",
@@ -155,7 +156,7 @@ class PoolSettings(Section):
         max_length=1000,
         description="Model names that the pool serves; `*` takes every name that no other pool has.",
     )
-    policy: PolicyName = Field("health-ramp", description="How an instance is chosen.")
+    policy: PolicyName = Field("predictive", description="How an instance is chosen.")
     instances: tuple[InstanceSettings, ...] = Field(min_length=1, max_length=10_000, description="The engines.")
     scoring: ScoringSettings = Field(default_factory=ScoringSettings, description="Constants of the health score.")
     retries: RetrySettings = Field(default_factory=RetrySettings, description="Retries on another instance.")

@@ -1,0 +1,50 @@
+"""The parts of `predictive`, each switched off in turn, and the scenarios where it should pay.
+
+`evenload sim compare --scenarios S... --policies 'predictive;predictive:strangers=0'` runs one; `commands` names them
+all, and docs/policies.md has what came out.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation:
+    """A part of the policy.
+
+    Attributes:
+        part: what it is, in a few words.
+        spec: the policy without it.
+        scenarios: where it should pay.
+        figure: by what it is judged, of `evenload.sim.metrics`; less is better.
+    """
+
+    part: str
+    spec: str
+    scenarios: tuple[str, ...]
+    figure: str = "ttft_focus_p99_ms"
+
+
+ABLATIONS: Final = (
+    Ablation("requests that await a first token", "predictive:awaiting=0", ("s7-step", "s7-step-r1"), "harmed_share"),
+    Ablation("even decoders", "predictive:load=0,load_square=0", ("s1-u85", "s3-mixed"), "tpot_p99_ms"),
+    Ablation("each replica's own instances", "predictive:strangers=0", ("s1-u85", "s11-r8", "s3-mixed")),
+    Ablation("long prompts where few wait", "predictive:harm_strangers=0", ("s5-long",)),
+    Ablation("bases drawn to the median", "predictive:base_spread=0", ("s1-u85", "s3-mixed", "s7-healthy")),
+    Ablation("token costs drawn to the median", "predictive:token_spread=0", ("s1-u85", "s3-mixed")),
+    Ablation("slowness", "predictive:slow_from=0", ("s7-step", "s7-mixture", "s7-engines"), "harmed_share"),
+    Ablation("errors", "predictive:fail_ms=0", ("s8-all", "s8-third"), "fault_share"),
+    Ablation("refusals", "predictive:cooling=0", ("s13-overload",), "unserved_share"),
+    Ablation("short KV cache", "predictive:kv=0,queue_ms=0", ("s6-kv",), "preemptions"),
+    Ablation("re-tests", "predictive:retest_share=0", ("s7-step",), "back90_s"),
+    Ablation("ties", "predictive:tie=0", ("s1-u85", "s10-stale-5000")),
+)
+
+
+def commands(seeds: int = 3, duration_s: float = 60.0) -> list[str]:
+    """Return the command of each ablation; scenarios without faults are shortened."""
+    return [
+        f"evenload sim compare --scenarios {','.join(one.scenarios)} --policies 'predictive;{one.spec}' "
+        f"--seeds {seeds} --duration {duration_s:g}"
+        for one in ABLATIONS
+    ]

@@ -1,0 +1,42 @@
+"""Re-testing who gets no requests: rarely, one at a time, and more readily the longer nothing was heard.
+
+An instance is due when nothing is known to await its first token there, of this router or of others, and its last
+evidence is `after_ms` old. While one is due, a choice goes to the one that was silent for longest with probability
+`share * min(growth, silence / after_ms)`. A slow answer so delays the next question by itself (3.5 s at 3500 ms), which
+is the back-off; and the share bounds what re-testing can harm at low rates, where time alone would ask too often.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from evenload.routing.policy import InstanceView
+
+SHARE = 0.003
+AFTER_MS = 1_500
+GROWTH = 2.5
+
+
+class Due(NamedTuple):
+    """Who is to be re-tested, and with what probability."""
+
+    candidate: int
+    probability: float
+
+
+def due(
+    candidates: Sequence[InstanceView],
+    now_ms: int,
+    share: float = SHARE,
+    after_ms: int = AFTER_MS,
+    growth: float = GROWTH,
+) -> Due | None:
+    """Return the candidate silent for longest, the first of equals, or None if nobody is due."""
+    found, oldest_ms = -1, now_ms - after_ms
+    for index, view in enumerate(candidates):
+        at_ms = view.state.slow_at_ms
+        if at_ms <= oldest_ms and not view.awaiting and not view.others_awaiting:
+            found, oldest_ms = index, at_ms - 1
+    if found < 0:
+        return None
+    times = (now_ms - candidates[found].state.slow_at_ms) / after_ms
+    return Due(found, share * (times if times < growth else growth))

@@ -1,0 +1,230 @@
+"""`predictive`: what makes an instance dear, who is re-tested, and what cannot draw a herd."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from evenload.routing import POLICIES, InstanceView, Request
+from evenload.routing.backlog import REPORT_AGE_MS, expect, explained_ms, work_before
+from evenload.routing.predictive import Predictive
+from evenload.routing.predictive_cost import UNKNOWN_BASE_MS, Constants, costs_ms
+from evenload.routing.retest import AFTER_MS, GROWTH, SHARE, due
+from evenload.scoring.prediction import work_of
+from tests.routing.views import NOW_MS, view
+
+REQUEST = Request(prompt_tokens=1000)
+ENGINE = {"fit_weight": 100.0, "fit_trust": 1.0, "base_ms": 40.0, "token_ms": 0.03, "slow_at_ms": NOW_MS}
+PROVIDER = ENGINE | {"base_ms": 200.0, "token_ms": 0.0, "fit_trust": 0.0}
+
+
+def engine(name: str, load: dict[str, int] | None = None, **known: object) -> InstanceView:
+    """An engine's view; `load` are fields of the view, `known` of its state."""
+    made = view(name, **(ENGINE | known))  # type: ignore[arg-type]
+    made.snapshot_ms = NOW_MS
+    for field, value in (load or {}).items():
+        setattr(made, field, value)
+    return made
+
+
+def provider(name: str, load: dict[str, int] | None = None, **known: object) -> InstanceView:
+    return engine(name, load, **(PROVIDER | known))
+
+
+def costs(*views: InstanceView, request: Request = REQUEST, **constants: float) -> list[float]:
+    return costs_ms(views, request, NOW_MS, Constants(**constants))  # type: ignore[arg-type]
+
+
+def test_the_cost_of_idle_engines_is_the_predicted_ttft() -> None:
+    expected = 40.0 + 0.03 * work_of(1000.0)
+    assert costs(engine("a"), engine("b")) == [expected, expected]
+
+
+def test_prompts_that_await_their_first_token_count_by_their_tokens() -> None:
+    views = [
+        engine("a", {"awaiting_tokens": 4000, "awaiting": 1}),
+        engine("b", {"awaiting_tokens": 900, "awaiting": 3}),
+    ]
+    assert costs(*views)[0] > costs(*views)[1]
+    assert Predictive().choose(views, REQUEST, NOW_MS, random.Random(1)).index == 1
+
+
+def test_what_the_cache_holds_need_not_be_computed() -> None:
+    assert work_before(engine("a", {"cached_tokens": 600}), REQUEST, NOW_MS, 0.03) == work_of(400.0)
+    assert work_before(engine("a", {"cached_tokens": 4000}), REQUEST, NOW_MS, 0.03) == 0.0
+
+
+def test_other_replicas_prompts_count_less_what_was_computed_since_the_report() -> None:
+    seen = engine("a", {"others_awaiting_tokens": 50_000})
+    seen.snapshot_ms = NOW_MS - 150
+    done = (150 + REPORT_AGE_MS) / 0.03
+    assert work_before(seen, Request(), NOW_MS, 0.03) == work_of(50_000 - done)
+    seen.others_awaiting_tokens = 3000  # long since computed
+    assert work_before(seen, Request(), NOW_MS, 0.03) == 0.0
+
+
+def test_a_provider_that_stops_answering_is_left_alone_before_any_answer_is_late() -> None:
+    views = [provider(name, {"awaiting": 3, "in_flight": 50, "others_in_flight": 20}) for name in "abcde"]
+    views.append(provider("stuck", {"awaiting": 5, "in_flight": 8}))
+    rng = random.Random(3)
+    chosen = Counter(Predictive().choose(views, REQUEST, NOW_MS, rng).index for _ in range(2000))
+    assert chosen[5] == 0
+    assert min(chosen[index] for index in range(5)) > 300
+
+
+def test_a_replica_prefers_instances_that_others_do_not_use() -> None:
+    mine = engine("mine", {"in_flight": 40, "in_flight_tokens": 40_000})
+    theirs = engine("theirs", {"others_in_flight": 40, "others_in_flight_tokens": 40_000})
+    own, foreign = costs(mine, theirs)
+    assert foreign - own > 0.03 * 1000 * 3
+    equal, also = costs(mine, theirs, strangers=0, harm_strangers=0)
+    assert equal == also
+    mine.awaiting_tokens = 8000  # but not at any price
+    assert Predictive().choose([mine, theirs], REQUEST, NOW_MS, random.Random(1)).index == 1
+
+
+def test_old_words_on_other_replicas_move_nobody() -> None:
+    """As seen in S10: replicas that act on the same old snapshot do so in step."""
+    idle = engine("idle", {"in_flight": 10, "in_flight_tokens": 9000})
+    busy = engine("busy", {"in_flight": 10, "in_flight_tokens": 9000, "others_in_flight": 40})
+    seen = {}
+    for age_ms in (0, 200, 600, 1000, 60_000):
+        idle.snapshot_ms = busy.snapshot_ms = NOW_MS - age_ms
+        cheap, dear = costs(idle, busy)
+        seen[age_ms] = dear - cheap
+    assert seen[0] == seen[200] > seen[600] > seen[1000] == seen[60_000] == 0.0
+    idle.snapshot_ms = None  # nothing was told of one: it is taken for the mean of the others
+    busy.snapshot_ms = NOW_MS
+    cheap, dear = costs(idle, busy)
+    assert cheap == dear
+
+
+def test_an_instance_that_refused_is_dear_while_it_cools() -> None:
+    plain, cooling, cooled = costs(
+        engine("a"), engine("b", cooling_until_ms=NOW_MS + 1), engine("c", cooling_until_ms=NOW_MS)
+    )
+    assert cooling == 5.0 * plain
+    assert cooled == plain
+
+
+def test_a_short_kv_cache_ends_keeping_to_oneself() -> None:
+    loads = {"in_flight_tokens": 40_000, "in_flight": 40}, {"others_in_flight_tokens": 40_000, "others_in_flight": 40}
+    mine, theirs = (engine(name, load, kv_usage=1.0) for name, load in zip("ab", loads, strict=True))
+    alike = costs(mine, theirs, harm_strangers=0)
+    assert alike[0] == alike[1]
+
+
+def test_a_long_prompt_goes_where_nobody_will_wait_behind_it_unawares() -> None:
+    mine = engine("mine", {"in_flight": 40, "in_flight_tokens": 40_000, "awaiting_tokens": 9000})
+    theirs = engine("theirs", {"others_in_flight": 40, "others_in_flight_tokens": 40_000})
+    long = Request(prompt_tokens=50_000)
+    pick = Predictive().choose
+    assert pick([mine, theirs], REQUEST, NOW_MS, random.Random(1)).index == 1
+    assert pick([mine, theirs], long, NOW_MS, random.Random(1)).index == 0
+
+
+def test_slowness_counts_from_where_it_is_no_noise() -> None:
+    plain, noisy, slow = costs(engine("a"), engine("b", slowness=1.5), engine("c", slowness=3.0))
+    assert noisy == plain
+    assert slow == 2.0 * plain
+
+
+def test_one_odd_failure_convicts_nobody_but_the_second_does() -> None:
+    plain, once, twice = costs(engine("a"), engine("b", err_sum=1, ok_sum=9), engine("c", err_sum=2, ok_sum=9))
+    assert once == plain
+    assert twice == plain + 1000.0 * 2 / 10.0
+
+
+def test_a_full_kv_cache_and_its_queue_are_dear_a_queue_alone_is_not() -> None:
+    plain, queued, full = costs(
+        engine("a", kv_usage=0.8),
+        engine("b", kv_usage=0.5, waiting=9),
+        engine("c", kv_usage=1.0, waiting=2),
+        strangers=0,
+    )
+    assert queued == plain
+    assert full == pytest.approx((plain + 2 * 500.0) * 7.0)
+
+
+def test_an_instance_of_which_nothing_is_known_is_taken_for_a_typical_one() -> None:
+    known, fresh = costs(engine("a"), engine("b", fit_weight=1.0, base_ms=4000.0, token_ms=0.0))
+    assert fresh == known
+    assert costs(engine("a", fit_weight=0.0))[0] > UNKNOWN_BASE_MS
+
+
+def test_machines_of_other_speed_are_believed_and_noise_is_not() -> None:
+    views = [engine("a"), engine("b", token_ms=0.033), engine("c", token_ms=0.12), engine("d", token_ms=0.031)]
+    fleet = costs(*views, base_spread=0.4)
+    assert fleet[1] == pytest.approx(fleet[3], rel=0.01)
+    assert fleet[2] > 2.0 * fleet[0]
+
+
+def test_an_overloaded_engine_that_taught_a_token_cost_of_nothing_draws_no_herd() -> None:
+    """As seen in S5: 529 ms + 0 per token, learned at the start, and every long prompt went there."""
+    views = [engine(name) for name in "abcdefg"]
+    views.append(engine("odd", base_ms=529.0, token_ms=0.0, fit_trust=0.0))
+    fleet = costs(*views, request=Request(prompt_tokens=50_000))
+    assert fleet[7] >= fleet[0]
+
+
+def test_costs_within_two_percent_are_ties() -> None:
+    views = [provider("a"), provider("b", base_ms=201.0), provider("c", {"awaiting": 1})]
+    choices = [Predictive().choose(views, REQUEST, NOW_MS, random.Random(seed)) for seed in range(200)]
+    assert {choice.index for choice in choices} == {0, 1}
+    assert {(choice.reason, choice.probability) for choice in choices} == {("tie", 0.5)}
+
+
+def test_whoever_awaits_a_first_token_or_was_heard_is_not_retested() -> None:
+    long_ago = NOW_MS - 60_000
+    views = [
+        provider("heard"),
+        provider("asked", {"awaiting": 1}, slow_at_ms=long_ago),
+        provider("asked by others", {"others_awaiting": 1}, slow_at_ms=long_ago),
+    ]
+    assert due(views, NOW_MS) is None
+    views += [provider("silent", slow_at_ms=NOW_MS - AFTER_MS), provider("longer", slow_at_ms=NOW_MS - 2 * AFTER_MS)]
+    assert due(views, NOW_MS) == (4, 2 * SHARE)
+    assert due(views[:4], NOW_MS) == (3, SHARE)
+    views[4].state.slow_at_ms = long_ago
+    assert due(views, NOW_MS) == (4, GROWTH * SHARE)
+
+
+def test_a_shunned_instance_gets_retests_only_and_they_stay_rare() -> None:
+    views = [provider("a"), provider("b"), provider("shunned", slowness=17.0, slow_at_ms=NOW_MS - 60_000)]
+    rng = random.Random(8)
+    reasons = Counter(
+        (views[choice.index].instance, choice.reason)
+        for choice in (Predictive().choose(views, REQUEST, NOW_MS, rng) for _ in range(20_000))
+    )
+    assert reasons["shunned", "probe"] / 20_000 == pytest.approx(GROWTH * SHARE, rel=0.3)
+    assert sum(count for (name, _), count in reasons.items() if name == "shunned") == reasons["shunned", "probe"]
+
+
+def test_stated_probabilities_add_up_to_one_also_when_somebody_is_due() -> None:
+    views = [provider("a"), provider("b"), provider("c", slow_at_ms=NOW_MS - 60_000)]
+    rng = random.Random(5)
+    stated: dict[int, float] = {}
+    for _ in range(5000):
+        choice = Predictive().choose(views, REQUEST, NOW_MS, rng)
+        assert stated.setdefault(choice.index, choice.probability) == pytest.approx(choice.probability)
+    assert sum(stated.values()) == pytest.approx(1.0)
+
+
+def test_an_expectation_grows_by_what_turns_out_to_have_been_before_it() -> None:
+    seen = engine("a", {"awaiting_tokens": 1000})
+    expected = expect(seen, Request(prompt_tokens=500), NOW_MS)
+    assert expected.work == int(work_of(1500.0))
+    assert expected.ttft_ms == pytest.approx(40.0 + 0.03 * work_of(1500.0))
+    assert explained_ms(seen, expected.ttft_ms) == expected.ttft_ms
+    seen.others_awaiting_tokens = 50_000
+    assert explained_ms(seen, expected.ttft_ms) == 40.0 + 0.03 * work_of(51_000.0)
+    assert explained_ms(seen, None) is None
+
+
+def test_constants_are_checked_and_named() -> None:
+    with pytest.raises(ValueError, match="tie is 2"):
+        Predictive(tie=2)
+    with pytest.raises(TypeError, match=r"nexpected"):
+        Predictive(magic=1)
+    assert POLICIES["predictive"] is Predictive
+    assert "strangers=5.0" in repr(Predictive())
