@@ -128,6 +128,16 @@ async def until(condition: Callable[[], bool]) -> None:
     await asyncio.to_thread(wait_for, condition)
 
 
+def owning(worker: WorkerProcess, partitions: int) -> Callable[[], bool]:
+    """Return the condition that a worker, kept running, owns so many partitions."""
+
+    def condition() -> bool:
+        worker.revive()
+        return worker.metric("partitions") == partitions
+
+    return condition
+
+
 def more_records(worker: WorkerProcess, count: int) -> Callable[[], bool]:
     """Return the condition that a worker has applied `count` records more than now."""
     wanted = worker.metric("records_total") + count
@@ -159,7 +169,7 @@ async def test_workers_take_over_from_one_that_stood_still_and_from_one_that_lea
             await until(lambda: first.metric("checkpoints_total") > 0)
             first.signal(signal.SIGSTOP)
             stopped = time.monotonic()
-            await until(lambda: second.metric("partitions") == PARTITIONS)
+            await until(owning(second, PARTITIONS))
             await until(more_records(second, 50))
             await until(lambda: time.monotonic() - stopped > 3.5)  # longer than its session
             first.signal(signal.SIGCONT)
@@ -168,7 +178,7 @@ async def test_workers_take_over_from_one_that_stood_still_and_from_one_that_lea
             await until(lambda: (first.metric("partitions"), second.metric("partitions")) == (2.0, 2.0))
             second.signal(signal.SIGTERM)
             assert await asyncio.to_thread(second.end) == 0
-            await until(lambda: first.metric("partitions") == PARTITIONS)
+            await until(owning(first, PARTITIONS))
         await eventually_equal(topics)
 
 

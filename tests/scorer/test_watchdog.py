@@ -12,6 +12,7 @@ def look(
     reachable: bool = True,
     recovered: bool = True,
     signs_of_life: int = 0,
+    reading: bool = False,
 ) -> str | None:
     return watchdog.look(
         now_s * 1000,
@@ -20,6 +21,7 @@ def look(
         positions={2: position},
         recovered=recovered,
         signs_of_life=signs_of_life,
+        reading=reading,
     )
 
 
@@ -72,3 +74,12 @@ def test_a_recovery_that_gets_on_may_take_long_and_one_that_does_not_ends_the_wo
     assert [look(watchdog, at, recovered=False, signs_of_life=at) for at in range(0, 300, 10)] == [None] * 30
     assert look(watchdog, 319, recovered=False, signs_of_life=290) is None
     assert look(watchdog, 320, recovered=False, signs_of_life=290) is not None
+
+
+def test_a_recovery_that_reads_states_and_gets_none_ends_the_worker_sooner() -> None:
+    watchdog = Watchdog(0.0)
+    assert [look(watchdog, at, recovered=False, signs_of_life=at, reading=True) for at in range(0, 90, 9)] == [
+        None
+    ] * 10
+    assert look(watchdog, 90, recovered=False, signs_of_life=81, reading=True) is None
+    assert look(watchdog, 91, recovered=False, signs_of_life=81, reading=True) is not None

@@ -70,6 +70,11 @@ class WorkerProcess:
         assert self._process is not None
         return self._process.poll()
 
+    def revive(self) -> None:
+        """Start it again if its watchdog has ended it, as its supervisor does."""
+        if self.code() == 1:
+            self.start()
+
     def get(self, path: str) -> str:
         """Return the body of a page, empty when it does not answer with 200."""
         try:

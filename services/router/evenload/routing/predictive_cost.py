@@ -84,7 +84,7 @@ class Constants(Struct, frozen=True, kw_only=True):
     tie: Share = 0.02
     retest_share: Share = 0.003
     retest_after_ms: Annotated[int, Meta(ge=1)] = 1_500
-    retest_growth: Factor = 2.5
+    retest_growth: Factor = 10.0
 
     def __post_init__(self) -> None:
         """Refuse what is out of bounds.

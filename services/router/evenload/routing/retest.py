@@ -3,7 +3,8 @@
 An instance is due when nothing is known to await its first token there, of this router or of others, and its last
 evidence is `after_ms` old. While one is due, a choice goes to the one that was silent for longest with probability
 `share * min(growth, silence / after_ms)`. A slow answer so delays the next question by itself (3.5 s at 3500 ms), which
-is the back-off; and the share bounds what re-testing can harm at low rates, where time alone would ask too often.
+is the back-off; and the share bounds what re-testing can harm at low rates, where time alone would ask too often. It
+grows to 3 % of choices in 15 s of silence: at 9 requests a second, 0.75 % left a healed instance alone for 28 s once.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from evenload.routing.policy import InstanceView
 
 SHARE = 0.003
 AFTER_MS = 1_500
-GROWTH = 2.5
+GROWTH = 10.0
 
 
 class Due(NamedTuple):

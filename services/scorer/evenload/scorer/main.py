@@ -198,6 +198,7 @@ class Worker:
                 positions={partition: owned.scorer.position for partition, owned in assigned.items()},
                 recovered=recovered and self._app.recovered,
                 signs_of_life=self._app.table.records_read + self._app.activity.rebalances,
+                reading=self._app.faust.tables.recovery.in_recovery,
             )
             if reason is not None:
                 self._state = reason

@@ -3,8 +3,9 @@
 A partition hangs when Kafka says that there are records to read and none was applied for 15 s. While other partitions
 get on it is given 60 s, because a worker with a backlog and too little CPU works partitions off in turns. While Kafka
 does not answer, nothing can be said of partitions; but if it answers another client, and the worker's own goes without
-answers for 30 s, that one hangs. A worker that gets no partitions, or does not finish recovering, hangs when nothing at
-all happened for 30 s.
+answers for 30 s, that one hangs. A worker that gets no partitions hangs when nothing at all happened for 30 s. One that
+has them and reads states hangs when none came for 10 s: now and then, after a rebalance under load, Faust's fetches
+simply do not start.
 """
 
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 PARTITION_MS = 15_000.0
 TURN_MS = 60_000.0
 WORKER_MS = 30_000.0
+READING_MS = 10_000.0
 
 
 class Watchdog:
@@ -34,6 +36,7 @@ class Watchdog:
         positions: Mapping[int, int],
         recovered: bool,
         signs_of_life: int,
+        reading: bool = False,
     ) -> str | None:
         """Return why the worker should end, or None.
 
@@ -44,12 +47,13 @@ class Watchdog:
             positions: last offset applied per assigned partition.
             recovered: the worker has finished recovering after the last rebalance.
             signs_of_life: counts rebalances and recovered records; any change is progress.
+            reading: it has partitions and reads their states.
         """
         getting_on = behind is not None if recovered else signs_of_life != self._signs_of_life
         if getting_on or not reachable:
             self._alive_ms = now_ms
         self._signs_of_life = signs_of_life
-        if now_ms - self._alive_ms >= self._worker_ms:
+        if now_ms - self._alive_ms >= (READING_MS if reading and not recovered else self._worker_ms):
             event = "an answer of Kafka" if recovered else "the end of recovery"
             return f"the worker has waited for {event} for {(now_ms - self._alive_ms) / 1000:.0f} s"
         return self._stuck_partition(now_ms, behind, positions)
