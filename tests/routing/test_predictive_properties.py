@@ -135,3 +135,9 @@ def test_what_is_cached_never_adds_work(views: list[InstanceView], request: Requ
     before = work_before(views[0], request, NOW_MS, 0.03)
     views[0].cached_tokens += more
     assert work_before(views[0], request, NOW_MS, 0.03) <= before
+
+
+def test_a_token_cost_next_to_nothing_gives_finite_costs() -> None:
+    many = [view(f"i{number}", fit_weight=400.0, fit_trust=1.0, base_ms=1.0, token_ms=5e-324) for number in range(3)]
+    busy = [replace(one, in_flight=2, in_flight_tokens=900) for one in many]
+    assert all(isfinite(cost) for cost in costs([*busy, many[0]], Request(prompt_tokens=100)))

@@ -44,6 +44,7 @@ FEW = 4.0  # in-flight requests below which shares of them mean little
 FIT_WEIGHT_MIN = 5.0  # samples below which an instance is taken for a typical one
 UNKNOWN_BASE_MS = 50.0  # while nothing has been learned of anybody: any figure will do that makes backlog count
 UNKNOWN_TOKEN_MS = 0.05
+TOKEN_MS_MIN = 1e-9  # below it a token costs nothing, and a division by it overflows
 
 
 class Constants(Struct, frozen=True, kw_only=True):
@@ -118,7 +119,7 @@ def costs_ms(candidates: Sequence[InstanceView], request: Request, now_ms: int, 
     number = len(candidates)
     mean = foreign / believed if believed > 0.0 else 0.0
     typical = trust * tokens / held if held else 0.0
-    even = number / load if load > 0.0 else 0.0
+    even = number / load if load > TOKEN_MS_MIN else 0.0
     size = float(request.prompt_tokens)
     long = size / (size + k.long_tokens) if size else 0.0
     harm = k.harm_strangers * trust * work_of(size) * (long * long)
@@ -208,7 +209,7 @@ def _lines(candidates: Sequence[InstanceView], k: Constants) -> tuple[list[float
             if fourth > 0.0:
                 base = base_ms * (1.0 + off * (fourth / (fourth + base_limit)))
                 base = base if base < base_most else base_most
-            if token_ms > 0.0 and state.fit_trust > trust_least:
+            if token_ms > TOKEN_MS_MIN and state.fit_trust > trust_least:
                 off = state.token_ms / token_ms - 1.0
                 fourth = off * off * off * off
                 if fourth > 0.0:
