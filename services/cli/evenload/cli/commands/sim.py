@@ -12,6 +12,7 @@ import typer
 from evenload.cli.apps import command_app
 from evenload.cli.errors import EXIT_VERDICT, CommandError
 from evenload.cli.options import Json
+from evenload.cli.stopping import Terminated, unwinding
 from evenload.cli.tables import print_json
 
 if TYPE_CHECKING:
@@ -214,12 +215,13 @@ def _run(request: "Request", runner: "Callable[[Request, Callable[[Cell], None]]
             count += 1
             show(cell)
 
-        try:
-            return runner(request, done)
-        except KeyboardInterrupt:
-            how = "the same command goes on from there" if request.keep else "nothing was kept (--fresh)"
-            typer.echo(f"stopped: {count} of {len(cases)} runs are done; {how}", err=True)
-            raise
+        with unwinding(lambda: os._exit(130)):
+            try:
+                return runner(request, done)
+            except (KeyboardInterrupt, Terminated):
+                how = "the same command goes on from there" if request.keep else "nothing was kept (--fresh)"
+                typer.echo(f"stopped: {count} of {len(cases)} runs are done; {how}", err=True)
+                raise KeyboardInterrupt from None
 
 
 @contextmanager
