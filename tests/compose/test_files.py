@@ -136,7 +136,8 @@ def test_the_settings_in_the_containers_are_valid_and_fit_the_services(settings:
 
 
 def test_a_container_has_longer_to_stop_than_its_streams_have_to_finish(settings: Settings) -> None:
-    assert int(SERVICES["router"]["stop_grace_period"].rstrip("s")) > settings.router.drain_s
+    router = settings.router
+    assert int(SERVICES["router"]["stop_grace_period"].rstrip("s")) > router.announce_s + router.drain_s + 6
 
 
 def test_prometheus_and_proxy_look_for_the_ports_that_are_listened_on(settings: Settings) -> None:

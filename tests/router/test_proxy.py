@@ -1,12 +1,10 @@
 """The data plane end to end: a real uvicorn on one side, scripted upstreams on the other."""
 
 import asyncio
-import contextlib
 import json
-import socket
+import random
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,7 +19,6 @@ from evenload.router.fake_wire import (
     Script,
     Stall,
     Trickle,
-    answer,
     chunk,
     content,
     error,
@@ -31,73 +28,12 @@ from evenload.router.fake_wire import (
     response,
     role,
     sse,
-    usage,
 )
-from evenload.router.fakes import FakeDispatcher, Got, ScriptedUpstream, post, serve
+from evenload.router.fakes import post
 from evenload.router.limits import Limits
-from evenload.router.proxy import FRAMING_BYTES, Proxy
+from evenload.router.proxy import FRAMING_BYTES
 from evenload.router.upstream import Upstream
-
-STREAM = {"model": "tiny", "stream": True, "messages": [{"role": "user", "content": "Hello"}]}
-PLAIN = {**STREAM, "stream": False}
-FAST = Limits(back_off_s=0.01, back_off_s_max=0.2)
-BUSY = "The engine is currently busy and cannot accept new requests."
-GOOD = answer("Hel", "lo")
-GOOD_BODY = role() + content("Hel") + content("lo") + finish() + usage(11, 2) + DONE
-JSON_ANSWER = b'{"object":"chat.completion", "choices":[], "usage":{"prompt_tokens":11,"completion_tokens":4}}'
-
-
-@dataclass
-class Stage:
-    url: str
-    dispatcher: FakeDispatcher
-    engines: list[ScriptedUpstream]
-
-    @property
-    def ends(self) -> list[tuple[str, str | None, str]]:
-        return [(lease.instance, lease.kind, lease.end["cause"]) for lease in self.dispatcher.leases]
-
-
-async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
-
-
-async def inner_app(scope: Any, receive: Any, send: Any) -> None:
-    await send({"type": "http.response.start", "status": 299, "headers": []})
-    await send({"type": "http.response.body", "body": scope["path"].encode()})
-
-
-@contextlib.asynccontextmanager
-async def stage(*scripts: Any, limits: Limits = FAST, **options: Any) -> AsyncIterator[Stage]:
-    """Serve a proxy before one engine per argument, "a", "b" ...: a script, a list of scripts, or None, which refuses.
-
-    Ends with the check that each lease was finished exactly once.
-    """
-    async with contextlib.AsyncExitStack() as stack:
-        engines: list[ScriptedUpstream] = []
-        instances: dict[str, str] = {}
-        for name, script in zip("abcdef", scripts, strict=False):
-            if script is None:
-                with socket.create_server(("127.0.0.1", 0)) as closed:
-                    instances[name] = f"http://127.0.0.1:{closed.getsockname()[1]}"
-                continue
-            each = script if script and isinstance(script[0], list) else [script]
-            engines.append(await stack.enter_async_context(ScriptedUpstream(*each)))
-            instances[name] = engines[-1].url
-        dispatcher = FakeDispatcher(instances, **options)
-        url = await stack.enter_async_context(serve(Proxy(inner_app, dispatcher, limits)))
-        yield Stage(url, dispatcher, engines)
-        await until(lambda: dispatcher.in_flight == 0)
-        assert all(lease.finishes == 1 for lease in dispatcher.leases)
-        dispatcher.close()
-
-
-def events(got: Got) -> list[Any]:
-    lines = [line[6:] for line in got.body.split(b"\n") if line.startswith(b"data: {")]
-    return [json.loads(line) for line in lines]
-
+from tests.router.stage import BUSY, FAST, GOOD, GOOD_BODY, JSON_ANSWER, PLAIN, STREAM, Stage, events, stage, until
 
 # Happy paths.
 
@@ -255,6 +191,26 @@ async def test_a_retry_after_is_waited_for_before_the_same_instance_is_asked() -
         assert time.monotonic() - began >= 0.15
 
 
+class _Latest(random.Random):
+    """Draws the upper end."""
+
+    def uniform(self, a: float, b: float) -> float:
+        del a
+        return b
+
+
+@pytest.mark.parametrize(
+    ("busy", "wait_s"),
+    [(error(503, BUSY), 0.15), (error(429, "queue is full", ("retry-after-ms", "160")), 0.2)],
+    ids=["no word", "retry-after-ms"],
+)
+async def test_waits_are_spread_so_that_clients_do_not_come_back_together(busy: bytes, wait_s: float) -> None:
+    async with stage([[busy], GOOD], limits=Limits(back_off_s=0.1), rng=_Latest()) as s:
+        began = time.monotonic()
+        assert (await post(s.url, STREAM)).body == GOOD_BODY
+        assert time.monotonic() - began >= wait_s
+
+
 async def test_an_instance_that_asks_for_a_long_wait_is_not_asked_again() -> None:
     async with stage([[error(429, "queue is full", ("retry-after", "30"))], GOOD]) as s:
         got = await post(s.url, STREAM)
@@ -349,17 +305,16 @@ def _spaced(*frames: bytes) -> list[Any]:
 
 
 async def test_the_last_upstreams_own_error_is_passed_on() -> None:
-    busy = error(503, BUSY, ("retry-after", "2"))
-    async with stage(None, [error(500, "boom")], [busy]) as s:
+    async with stage(None, [error(503, BUSY)], [error(500, "boom")]) as s:
         got = await post(s.url, STREAM)
-        assert (got.status, got.error["message"], got.headers[b"retry-after"]) == (503, BUSY, b"2")
-        assert [kind for _, kind, _ in s.ends] == ["connect_error", "http_error", "saturated"]
+        assert (got.status, got.error["message"]) == (500, "boom")
+        assert [kind for _, kind, _ in s.ends] == ["connect_error", "saturated", "http_error"]
 
 
 async def test_an_error_event_inside_a_stream_becomes_an_error_status_when_nobody_else_can() -> None:
-    async with stage(sse(error_frame(503, BUSY), DONE)) as s:
+    async with stage(sse(error_frame(500, "boom"), DONE)) as s:
         got = await post(s.url, STREAM)
-        assert (got.status, got.error["message"]) == (503, BUSY)
+        assert (got.status, got.error["message"]) == (500, "boom")
         assert got.headers[b"content-type"] == b"application/json"
 
 

@@ -42,7 +42,8 @@ def observe(data: bytes, *cuts: int) -> SseObserver:
 
 
 def facts(observer: SseObserver) -> dict[str, Any]:
-    return {name: getattr(observer, name) for name in SseObserver.__slots__ if not name.startswith("_")}
+    names = [name for name in SseObserver.__slots__ if not name.startswith("_")]
+    return {name: getattr(observer, name) for name in [*names, "finished"]}
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -154,6 +155,32 @@ def test_error_events_are_typed(data: bytes, kind: str, code: int | None) -> Non
     error = observe(data).error
     assert error is not None
     assert (error.verdict.kind, error.code) == (kind, code)
+
+
+def choice(index: object, finish_reason: str | None = None) -> bytes:
+    return frame({"choices": [{"index": index, "delta": {"content": "x"}, "finish_reason": finish_reason}]})
+
+
+@pytest.mark.parametrize(
+    ("asked", "data", "finished"),
+    [
+        (1, choice(0) + choice(0, "stop"), True),
+        (2, choice(0) + choice(1) + choice(0, "stop"), False),
+        (2, choice(0) + choice(1) + choice(1, "stop"), False),
+        (2, choice(0) + choice(1) + choice(1, "stop") + choice(0, "length"), True),
+        (2, choice(0) + choice(0, "stop"), False),  # the other one never began
+        (2, choice(0) + choice(0, "stop") + DONE, True),  # an engine that knows one choice only
+        (1, choice(0) + choice(1) + choice(0, "stop") + DONE, False),  # as many as there are prompts
+        (2, choice(0, "stop") + choice(0) + choice(1, "stop"), True),
+        (1, choice([0]) + choice("0", "stop"), True),
+        (10**9, b"".join(choice(n % 1500, "stop") for n in range(3000)), True),  # a bound, not a hang
+    ],
+)
+def test_a_stream_is_finished_when_every_choice_is(asked: int, data: bytes, finished: bool) -> None:
+    observer = SseObserver(asked)
+    observer.feed(data)
+    observer.close()
+    assert observer.finished is finished
 
 
 @pytest.mark.parametrize("text", ["error", '{"error": {"code": 500}}', "event: error", "[DONE]", "finish_reason"])

@@ -180,7 +180,9 @@ class Lane:
         if any(child.spec.name == name for child in self._supervisor.children):
             self._supervisor[name].start()
             return
-        router = {"name": name, "port": urlsplit(url).port, "seed": self._plan.seed + index, "drain_s": ROUTER_DRAIN_S}
+        seed = self._plan.seed + index
+        times = {"drain_s": ROUTER_DRAIN_S, "announce_s": 0}
+        router = {"name": name, "port": urlsplit(url).port, "seed": seed, **times}
         self._start(name, "router", self.settings(router=router), f"{url}/readyz")
 
     @property

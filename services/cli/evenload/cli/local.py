@@ -81,7 +81,7 @@ def service(name: str, command: str, settings: Settings, file: Path) -> ChildSpe
         [sys.executable, "-m", "evenload.cli.app", command, "--config", str(file)],
         env=child_environment(settings),
         ready=(lambda: answers(f"http://127.0.0.1:{router.port}/readyz")) if command == "router" else None,
-        grace_s=router.drain_s + 5 if command == "router" else 15,
+        grace_s=router.announce_s + router.drain_s + 10 if command == "router" else 15,
     )
 
 

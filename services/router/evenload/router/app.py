@@ -11,15 +11,14 @@ from typing import Any
 
 from fastapi import FastAPI, Response
 from fastapi import Request as FastRequest
-from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from evenload.router.dispatcher import Dispatcher
-from evenload.router.errors import INVALID_REQUEST, error_body
+from evenload.router.errors import ApiError
 from evenload.router.fleet import fleet
 from evenload.router.metrics import RouterMetrics
 from evenload.router.models import ModelsPage
-from evenload.router.proxy import ENDPOINTS
+from evenload.router.proxy import ENDPOINTS, own_request_id
 from evenload.router.telemetry import Telemetry
 from evenload.schemas import __version__
 
@@ -56,16 +55,19 @@ def create_app(
         return fleet(dispatcher, stale_view_ms)
 
     @app.exception_handler(404)
-    async def not_found(request: FastRequest, _: Exception) -> Response:
-        """Below `/v1` in the API's form, which clients can read."""
+    @app.exception_handler(405)
+    async def not_served(request: FastRequest, error: Exception) -> Response:
+        """In the API's form, which clients can read."""
         path = request.url.path
-        if not path.startswith("/v1"):
-            return JSONResponse({"detail": "Not Found"}, 404)
-        status, code, hint = (
-            (405, "method_not_allowed", "POST it") if path in ENDPOINTS else (404, "not_found", "See /docs")
+        known = path in ENDPOINTS or getattr(error, "status_code", 404) == 405
+        status, code = (405, "method_not_allowed") if known else (404, "not_found")
+        hint = "POST it" if path in ENDPOINTS else "GET it" if known else "See /docs for what is"
+        request_id = own_request_id(request.headers.raw)
+        refusal = ApiError(
+            status=status, code=code, message=f"{request.method} {path[:200]} is not served here. {hint}."
         )
-        body = error_body(f"{request.method} {path} is not served here. {hint}.", error_type=INVALID_REQUEST, code=code)
-        return Response(body, status, media_type="application/json")
+        headers = {"x-request-id": request_id.decode("ascii")}
+        return Response(refusal.body(request_id), status, headers, media_type="application/json")
 
     models = ModelsPage(dispatcher, time.monotonic)
 
@@ -87,6 +89,7 @@ def _read_gauges(dispatcher: Dispatcher, telemetry: Telemetry, metrics: RouterMe
     now_ms = dispatcher.log_clock.now_ms(dispatcher.clock())
     for pool in dispatcher.pools.values():
         metrics.token_error.labels(pool.name).set(pool.token_error)
+        metrics.retries_withheld.labels(pool.name).set(pool.retries.withheld)
         for view in dispatcher.views(pool, now_ms):
             metrics.in_flight.labels(pool.name, view.instance).set(view.in_flight)
             metrics.score.labels(pool.name, view.instance).set(view.score)

@@ -35,6 +35,7 @@ class Request(msgspec.Struct, frozen=True):
     headers: Headers
     body: bytes
     stream: bool
+    choices: int = 1
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -248,7 +249,7 @@ class Attempt:
     # Streams.
 
     async def _stream(self, response: Response) -> Failure | None:
-        observer = self._observer = SseObserver()
+        observer = self._observer = SseObserver(self._request.choices)
         held, ended = await self._hold(response, observer)
         failure = self._judge_held(observer, held, ended=ended)
         if failure is not None:
@@ -337,6 +338,7 @@ class Attempt:
             error_event(
                 "The instance failed in the middle of the answer. What came so far is not complete; ask again.",
                 code=self._end.cause or self._end.kind,
+                request_id=self._client.request_id,
             )
         )
 

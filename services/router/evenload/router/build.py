@@ -21,6 +21,7 @@ from evenload.router.proxy import Proxy
 from evenload.router.telemetry import Telemetry
 from evenload.router.upstream import Upstream
 from evenload.routing import POLICIES, FleetView, LogClock
+from evenload.routing.retry_budget import RetryBudget
 from evenload.schemas import SnapshotBatch
 from evenload.scoring import digest
 from evenload.settings import PoolSettings, Settings, backend_keys
@@ -41,6 +42,11 @@ class Router:
     asgi: Proxy
     telemetry: Telemetry
     dispatcher: Dispatcher
+
+    def leave(self) -> None:
+        """Turn readiness off, and end each connection after its next answer; requests are still served."""
+        self.telemetry.leave()
+        self.asgi.leaving = True
 
 
 def build(settings: Settings, environ: dict[str, str], wall_s: Callable[[], float] = time.time) -> Router:
@@ -122,6 +128,8 @@ def _pool(pool: PoolSettings, body_bytes_max: int) -> Pool:
         policy=POLICIES[pool.policy](),
         instances=tuple(instance.id for instance in pool.instances),
         config_digest=digest(pool_scoring(pool)),
+        renames=pool.response_model == "client",
+        retries=RetryBudget(pool.retries.share, pool.retries.per_s_min),
         limits=Limits(
             body_bytes_max=body_bytes_max,
             attempts_max=pool.retries.attempts_max,

@@ -3,7 +3,9 @@
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from .errors import ApiError
 from .headers import Headers
+from .model_name import ModelName
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -14,35 +16,60 @@ class Client:
     Args:
         send: of ASGI.
         request_id: goes into the response's headers.
+        closing: the connection is to end after the response.
 
     Attributes:
+        request_id: as given.
+        model_name: rewrites the model's name in what is sent; None leaves it as the upstream gave it.
         started: whether the response's head has been sent; then no other instance can answer any more.
     """
 
-    __slots__ = ("_request_id", "_send", "started")
+    __slots__ = ("_closing", "_send", "model_name", "request_id", "started")
 
-    def __init__(self, send: Send, request_id: bytes) -> None:
+    def __init__(self, send: Send, request_id: bytes, *, closing: bool = False) -> None:
+        self._closing = closing
         self._send = send
-        self._request_id = request_id
+        self.request_id = request_id
+        self.model_name: ModelName | None = None
         self.started = False
 
     async def start(self, status: int, headers: Headers, instance: str | None) -> None:
         """Send the head."""
         self.started = True
-        headers.append((b"x-request-id", self._request_id))
+        if self.model_name is not None:
+            headers = self._renamed(headers)
+        headers.append((b"x-request-id", self.request_id))
+        if self._closing:
+            headers.append((b"connection", b"close"))
         if instance is not None:
             headers.append((b"x-evenload-instance", instance.encode("utf-8")))
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, data: bytes) -> None:
         """Send a part of the body; waits while the client does not read."""
+        if self.model_name is not None:
+            data = self.model_name.feed(data)
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last part of the body."""
+        if self.model_name is not None:
+            data = self.model_name.feed(data) + self.model_name.close()
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def answer(self, status: int, headers: Headers, body: bytes, instance: str | None = None) -> None:
         """Send a whole response."""
         await self.start(status, headers, instance)
         await self.end(body)
+
+    async def refuse(self, error: ApiError, instance: str | None = None) -> None:
+        """Send an error of Evenload's own."""
+        body = error.body(self.request_id)
+        await self.answer(error.status, error.headers(body), body, instance)
+
+    def _renamed(self, headers: Headers) -> Headers:
+        """Drop the length, which may change; what is compressed cannot be rewritten."""
+        if any(name == b"content-encoding" and value != b"identity" for name, value in headers):
+            self.model_name = None
+            return headers
+        return [(name, value) for name, value in headers if name != b"content-length"]

@@ -5,7 +5,8 @@ an await, so that a thousand concurrent choices see each other. What an attempt 
 and, in the same step, into the router's own view. Telemetry that cannot be sent is counted, never raised.
 """
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,9 +23,11 @@ from evenload.routing.leases import Lease
 from evenload.routing.policy import InstanceView
 from evenload.schemas import Event, FirstToken, Outcome, Overdue, SnapshotBatch, encode
 from evenload.schemas.telemetry import OutcomeKind
+from evenload.scoring.cooling import cooling_left_ms
 
 UNSENT = 2**62  # the batch number of an event that the full emitter did not take: no snapshot will ever include it
 RATIO_WEIGHT = 0.05
+OTHER_MODEL = "*"  # the label of all models that a pool takes without naming them
 MODEL_CHARACTERS_MAX = 255  # what a decision record can hold; a pool for any model takes the client's word
 
 
@@ -49,7 +52,7 @@ class Watching(Protocol):
         """One more first token."""
         ...
 
-    def ended(self, pool: str, instance: str, outcome: Outcome) -> None:
+    def ended(self, pool: str, model: str, instance: str, outcome: Outcome) -> None:
         """One more attempt ended."""
         ...
 
@@ -85,6 +88,10 @@ class Dispatcher:
         """Return the pool that serves a model, or the one that takes any."""
         return self._by_model.get(model) or self._by_model.get("*")
 
+    def label_of(self, model: str) -> str:
+        """Return the name by which metrics know a model: its own if it is configured, else one for all others."""
+        return model if model in self._by_model else OTHER_MODEL
+
     def models(self) -> list[str]:
         """Return the names that clients can ask for."""
         return sorted(model for model in self._by_model if model != "*")
@@ -94,6 +101,11 @@ class Dispatcher:
         pool = self.pool_of(model)
         return None if pool is None else pool.limits
 
+    def renames(self, model: str) -> bool:
+        """Whether answers name the model as the client did."""
+        pool = self.pool_of(model)
+        return pool is not None and pool.renames
+
     def views(self, pool: Pool, now_ms: int) -> list[InstanceView]:
         """Return the pool's instances as this router believes them to be."""
         return [self.view.read(name, self.book.counts(name), now_ms) for name in pool.instances]
@@ -102,19 +114,23 @@ class Dispatcher:
         """Pick an instance and book it.
 
         Raises:
-            NoInstance: no pool serves the model (404), or every instance of it has left (503).
+            NoInstance: no pool serves the model (404), every instance of it has left (503), or is a provider whose
+                quota is used up for now (429).
         """
         pool = self.pool_of(request.model) if len(request.model) <= MODEL_CHARACTERS_MAX else None
         if pool is None:
             known = ", ".join(self.models()) or "none"
-            raise NoInstance(404, "model_not_found", f"The model is not served here. Served models: {known}.")
+            raise NoInstance(404, "model_not_found", f"The model is not served here. Ask for one of: {known}.")
         mono_ms = self.clock()
         now_ms = self.log_clock.now_ms(mono_ms)
         views = self.views(pool, now_ms)
         asked = Request(prompt_tokens=request.prompt_tokens, ordinal=pool.ordinal, tried=tried)
         indices, excluded = eligible(views, asked, now_ms)
         if not indices:
-            raise NoInstance(503, "no_instance", "Every instance that serves this model has left the fleet.", 1)
+            message = "Every instance that serves this model has left the fleet; ask again later."
+            raise NoInstance(503, "no_instance", message, 1)
+        if all(views[index].state.cooling_cause == "quota" for index in indices):
+            _raise_if_cooling([views[index] for index in indices], now_ms)
         rng = RecordedRng(self.rng)
         candidates = views if len(indices) == len(views) else [views[index] for index in indices]
         choice = pool.policy.choose(candidates, asked, now_ms, rng)
@@ -136,11 +152,26 @@ class Dispatcher:
             code_digest=self.code_digest,
         )
         self.send_decision(request.request_id.encode(), encode(decision))
+        if attempt == 0:
+            pool.retries.earn()
         pool.ordinal += attempt == 0  # a retry that took a turn would always take it from the failing one's neighbour
         expected = expect(candidates[choice.index], asked, now_ms)
         lease = self.book.book(winner, request.prompt_tokens, mono_ms, expected)
         self.watch.chosen(pool.name, winner, choice.reason)
-        return Attempt(self, pool, lease, request.request_id, attempt)
+        return Attempt(self, pool, lease, request, attempt)
+
+    def may_retry(self, model: str) -> bool:
+        """Take one retry from the budget of the pool that serves a model; False if it is used up."""
+        pool = self.pool_of(model)
+        return pool is None or pool.retries.take(self.clock())
+
+    def retry_after_s(self, model: str) -> int | None:
+        """Return when the first instance of the model has cooled down, rounded up; None if one does not cool."""
+        pool = self.pool_of(model)
+        if pool is None:
+            return None
+        now_ms = self.log_clock.now_ms(self.clock())
+        return _first_cooled_s(self.views(pool, now_ms), now_ms)
 
     def tell(self, event: Event) -> None:
         """Send an own event and take it into the own view."""
@@ -197,16 +228,33 @@ class Dispatcher:
         pool.bytes_per_token += RATIO_WEIGHT * (prompt_bytes / prompt_tokens - pool.bytes_per_token)
 
 
+def _raise_if_cooling(views: Sequence[InstanceView], now_ms: int) -> None:
+    """Refuse for providers that all have said that the account's quota is used up: to ask them is known to fail.
+
+    An engine that was busy is asked all the same when nobody else is there: it may have room by now.
+    """
+    wait_s = _first_cooled_s(views, now_ms)
+    if wait_s is not None:
+        message = f"The provider's quota for this service is used up; ask again in {wait_s} s."
+        raise NoInstance(429, "provider_quota", message, wait_s)
+
+
+def _first_cooled_s(views: Sequence[InstanceView], now_ms: int) -> int | None:
+    left_ms = min((cooling_left_ms(view.state, now_ms) for view in views if view.state.left_ms is None), default=0)
+    return math.ceil(left_ms / 1000) if left_ms > 0 else None
+
+
 class Attempt:
     """One attempt under way: a lease, and what it tells the fleet."""
 
-    __slots__ = ("_dispatcher", "_lease", "_pool", "_request_id", "attempt", "instance", "upstream")
+    __slots__ = ("_dispatcher", "_lease", "_model", "_pool", "_request_id", "attempt", "instance", "upstream")
 
-    def __init__(self, dispatcher: Dispatcher, pool: Pool, lease: Lease, request_id: str, attempt: int) -> None:
+    def __init__(self, dispatcher: Dispatcher, pool: Pool, lease: Lease, ask: Ask, attempt: int) -> None:
         self._dispatcher = dispatcher
+        self._model = dispatcher.label_of(ask.model)
         self._pool = pool
         self._lease = lease
-        self._request_id = request_id
+        self._request_id = ask.request_id
         self.attempt = attempt
         self.instance = lease.instance
         self.upstream = dispatcher.upstreams[lease.instance]
@@ -259,4 +307,4 @@ class Attempt:
             attempt=self.attempt,
         )
         dispatcher.tell(outcome)
-        dispatcher.watch.ended(self._pool.name, self.instance, outcome)
+        dispatcher.watch.ended(self._pool.name, self._model, self.instance, outcome)

@@ -1,4 +1,4 @@
-"""Errors that Evenload itself gives to clients, in the form of OpenAI's API."""
+"""Errors that Evenload itself gives to clients: OpenAI's form, a stable code, the request id, and what to do."""
 
 import msgspec
 
@@ -10,19 +10,37 @@ INVALID_REQUEST = "invalid_request_error"
 API_ERROR = "api_error"
 
 
-def error_body(message: str, *, error_type: str, code: str, param: str | None = None) -> bytes:
-    """Return the JSON body of an error."""
-    return _encode({"error": {"message": message, "type": error_type, "param": param, "code": code}})
+class ApiError(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer of Evenload's own.
+
+    Attributes:
+        status: HTTP status.
+        code: stable; what programs look at.
+        message: for people: what is wrong, and what to do.
+        param: the field of the request that is wrong.
+        retry_after_s: whole seconds after which to come back.
+    """
+
+    status: int
+    code: str
+    message: str
+    param: str | None = None
+    retry_after_s: int | None = None
+
+    def body(self, request_id: bytes) -> bytes:
+        """Return the JSON body."""
+        error_type = INVALID_REQUEST if self.status < 500 and self.status != 429 else API_ERROR
+        error = {"message": self.message, "type": error_type, "param": self.param, "code": self.code}
+        return _encode({"error": error, "request_id": request_id.decode("ascii")})
+
+    def headers(self, body: bytes) -> Headers:
+        """Return the headers that go with it."""
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        if self.retry_after_s is not None:
+            headers.append((b"retry-after", b"%d" % self.retry_after_s))
+        return headers
 
 
-def error_event(message: str, *, code: str) -> bytes:
+def error_event(message: str, *, code: str, request_id: bytes) -> bytes:
     """Return the server-sent event that ends a stream which cannot go on."""
-    return b"data: " + error_body(message, error_type=API_ERROR, code=code) + b"\n\n"
-
-
-def error_headers(body: bytes, retry_after_s: int | None = None) -> Headers:
-    """Return the headers of an error response."""
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    if retry_after_s is not None:
-        headers.append((b"retry-after", b"%d" % retry_after_s))
-    return headers
+    return b"data: " + ApiError(status=502, code=code, message=message).body(request_id) + b"\n\n"

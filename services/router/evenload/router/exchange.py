@@ -8,8 +8,9 @@ from collections.abc import Callable
 import msgspec
 
 from .attempt import Attempt, Failure, Request
+from .classify import Verdict
 from .client import Client
-from .errors import API_ERROR, INVALID_REQUEST, error_body, error_headers
+from .errors import ApiError
 from .limits import Limits
 from .ports import Ask, Dispatcher, Lease, NoInstance
 from .watch import Receive, Watch, Watches
@@ -56,7 +57,7 @@ class Exchange:
             if isinstance(failure, NoInstance):
                 await _answer_nobody(client, failure)
             elif failure is not None:
-                await _answer_failure(client, failure)
+                await self._answer_failure(plan, client, failure)
         except asyncio.CancelledError:
             if not watch.take_left():
                 raise
@@ -83,17 +84,32 @@ class Exchange:
             if failure is None or not failure.verdict.retriable:
                 return failure
             failures.append(failure)
+            if number + 1 < limits.attempts_max and not self._dispatcher.may_retry(plan.ask.model):
+                break
         return failures[-1]
 
     def _wait_s(self, instance: str, failures: list[Failure], limits: Limits) -> float:
-        """Return the back-off: none for an instance not yet tried; else what it asked for, or doubling with jitter."""
+        """Return the back-off: none for an instance not yet tried; else what it asked for, or doubling; with jitter."""
         asked_ms = [failure.verdict.retry_after_ms for failure in failures if failure.instance == instance]
         if not asked_ms:
             return 0.0
         if asked_ms[-1] is not None:
-            return asked_ms[-1] / 1000.0
+            asked_s = asked_ms[-1] / 1000.0
+            return max(asked_s, min(asked_s * self._rng.uniform(1.0, 1.25), limits.back_off_s_max))
         wait_s: float = limits.back_off_s * 2.0 ** (len(asked_ms) - 1) * self._rng.uniform(0.5, 1.5)
         return min(wait_s, limits.back_off_s_max)
+
+    async def _answer_failure(self, plan: Plan, client: Client, failure: Failure) -> None:
+        """Pass on the last upstream's own error; where it has none, or speaks of its load, say what to do."""
+        verdict = failure.verdict
+        if verdict.kind in ("saturated", "quota"):
+            # An engine knows its own queue only, and a provider's words may name the account.
+            wait_s = self._dispatcher.retry_after_s(plan.ask.model)
+            await client.refuse(_come_back(verdict, failure.status, wait_s), failure.instance)
+        elif failure.status >= 400:
+            await client.answer(failure.status, failure.headers, failure.body, failure.instance)
+        else:
+            await client.refuse(_own_error(verdict), failure.instance)
 
 
 def _give_back(lease: Lease) -> None:
@@ -110,24 +126,28 @@ def _give_back(lease: Lease) -> None:
 
 
 async def _answer_nobody(client: Client, nobody: NoInstance) -> None:
-    error_type = INVALID_REQUEST if nobody.status < 500 and nobody.status != 429 else API_ERROR
-    body = error_body(nobody.message, error_type=error_type, code=nobody.code)
-    await client.answer(nobody.status, error_headers(body, nobody.retry_after_s), body)
+    error = ApiError(status=nobody.status, code=nobody.code, message=nobody.message, retry_after_s=nobody.retry_after_s)
+    await client.refuse(error)
 
 
-async def _answer_failure(client: Client, failure: Failure) -> None:
-    """Pass on the last upstream's own error; where it has none, say what happened."""
-    if failure.status >= 400:
-        return await client.answer(failure.status, failure.headers, failure.body, failure.instance)
-    verdict = failure.verdict
-    status = _STATUS_OF_KIND.get(verdict.kind, 502)
-    body = error_body(
-        f"No instance could answer ({verdict.kind}, {verdict.cause}). Nothing was generated for you; try again later.",
-        error_type=API_ERROR,
-        code=f"upstream_{verdict.cause or verdict.kind}",
-    )
-    retry_after_s = None if verdict.retry_after_ms is None else math.ceil(verdict.retry_after_ms / 1000.0)
-    return await client.answer(status, error_headers(body, retry_after_s), body, failure.instance)
+def _own_error(verdict: Verdict) -> ApiError:
+    """Say what happened where the upstream left no error to pass on."""
+    if verdict.cause == "answer":
+        status, message = 504, "The instance did not answer in time. Ask for a stream, or for fewer tokens."
+    else:
+        status = 504 if verdict.kind == "timeout" else 502
+        message = f"No instance could answer ({verdict.kind}, {verdict.cause}). Nothing was generated; ask again later."
+    return ApiError(status=status, code=f"upstream_{verdict.cause or verdict.kind}", message=message)
 
 
-_STATUS_OF_KIND = {"timeout": 504, "saturated": 503, "quota": 429}
+def _come_back(verdict: Verdict, status: int, wait_s: int | None) -> ApiError:
+    """Say that there was no room, and when there may be."""
+    if wait_s is None:
+        wait_s = 1 if verdict.retry_after_ms is None else max(1, math.ceil(verdict.retry_after_ms / 1000.0))
+    if verdict.kind == "quota":
+        code, what = "provider_quota", "The provider's quota for this service is used up"
+    else:
+        code, what = "overloaded", "The instances that serve this model are busy"
+    message = f"{what}. Nothing was generated; ask again in {wait_s} s."
+    status = 429 if verdict.kind == "quota" or status == 429 else 503
+    return ApiError(status=status, code=code, message=message, retry_after_s=wait_s)

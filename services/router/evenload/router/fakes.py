@@ -254,6 +254,8 @@ class FakeDispatcher:
         self.leases: list[FakeLease] = []
         self.learned: list[tuple[str, int, int]] = []
         self.asks: list[Ask] = []
+        self.first_cooled_s: int | None = None
+        self.renaming = False
         self._models = models
 
     @property
@@ -278,6 +280,16 @@ class FakeDispatcher:
         self.leases.append(lease)
         return lease
 
+    def may_retry(self, model: str) -> bool:
+        """Always."""
+        del model
+        return True
+
+    def retry_after_s(self, model: str) -> int | None:
+        """Say what was set."""
+        del model
+        return self.first_cooled_s
+
     def estimate_tokens(self, model: str, prompt_bytes: int) -> int:
         """Four bytes per token."""
         del model
@@ -290,6 +302,11 @@ class FakeDispatcher:
     def models(self) -> list[str]:
         """Names given."""
         return list(self._models or ())
+
+    def renames(self, model: str) -> bool:
+        """Say what was set."""
+        del model
+        return self.renaming
 
     def limits(self, model: str) -> Limits | None:  # noqa: ARG002 - one fits all
         """The proxy's own."""

@@ -1,7 +1,9 @@
 """Running one router replica: uvicorn round the built application."""
 
+import asyncio
 import gc
 import logging
+import math
 import os
 import signal
 import socket
@@ -22,22 +24,31 @@ BACKLOG = 2048
 class _Server(uvicorn.Server):
     """Turns readiness off at the first signal, while open streams go on; ends by returning, not by the signal."""
 
-    def __init__(self, config: uvicorn.Config, leave: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, leave: Callable[[], None], announce_s: float) -> None:
         super().__init__(config)
         self._leave = leave
+        self._announce_s = announce_s
         self.interrupted = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
         """Leave; a second Ctrl-C does not wait for open streams."""
-        log.info("signal %d: no new requests; open streams may finish", sig)
+        log.info("signal %d: not ready any more; soon no new requests; open streams may finish", sig)
         self._leave()
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
         self.interrupted = self.interrupted or sig == signal.SIGINT
 
+    async def main_loop(self) -> None:
+        """Serve; after the signal go on until balancers have seen that the router is not ready."""
+        await super().main_loop()
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._announce_s
+        while loop.time() < until_s and not self.interrupted:  # noqa: ASYNC110 - a signal handler may not set an event
+            await asyncio.sleep(0.05)
+
 
 def run(settings: Settings) -> None:
-    """Serve until SIGTERM or Ctrl-C; open streams get `router.drain_s` to finish.
+    """Serve until SIGTERM or Ctrl-C, `router.announce_s` longer after SIGTERM; then open streams get `drain_s`.
 
     Raises:
         KeyboardInterrupt: it was ended by Ctrl-C, after everything was put in order.
@@ -56,7 +67,7 @@ def run(settings: Settings) -> None:
         access_log=False,
         server_header=False,
         date_header=False,
-        timeout_graceful_shutdown=int(settings.router.drain_s) or None,
+        timeout_graceful_shutdown=math.ceil(settings.router.drain_s),
     )
     for pool in settings.pools:
         log.info("pool %s: %d instances, policy %s", pool.name, len(pool.instances), pool.policy)
@@ -64,7 +75,7 @@ def run(settings: Settings) -> None:
     own, incarnation = settings.router, router.dispatcher.emitter.incarnation
     log.info("router %s, incarnation %x, listens on http://%s:%d", own.name, incarnation, own.host, own.port)
     _freeze()
-    server = _Server(config, router.telemetry.leave)
+    server = _Server(config, router.leave, own.announce_s)
     server.run(sockets=[listener])
     if server.interrupted:
         raise KeyboardInterrupt

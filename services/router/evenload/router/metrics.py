@@ -21,7 +21,10 @@ class RouterMetrics:
             registry=self.registry,
         )
         self._outcomes = Counter(
-            "evenload_router_attempts", "Attempts ended, by outcome.", (*where, "outcome"), registry=self.registry
+            "evenload_router_attempts",
+            "Attempts ended, by model and outcome.",
+            (*where, "model", "outcome"),
+            registry=self.registry,
         )
         self._ttft = Histogram(
             "evenload_router_ttft_seconds",
@@ -58,6 +61,12 @@ class RouterMetrics:
             ("pool",),
             registry=self.registry,
         )
+        self.retries_withheld = Gauge(
+            "evenload_router_retries_withheld",
+            "Retries that the budget of the pool refused.",
+            ("pool",),
+            registry=self.registry,
+        )
 
     def chosen(self, pool: str, instance: str, reason: str) -> None:
         """One more choice."""
@@ -67,7 +76,7 @@ class RouterMetrics:
         """One more first token."""
         self._ttft.labels(pool, instance).observe(ttft_ms / 1000.0)
 
-    def ended(self, pool: str, instance: str, outcome: Outcome) -> None:
+    def ended(self, pool: str, model: str, instance: str, outcome: Outcome) -> None:
         """One more attempt ended."""
-        self._outcomes.labels(pool, instance, outcome.kind).inc()
+        self._outcomes.labels(pool, instance, model, outcome.kind).inc()
         self._duration.labels(pool, instance).observe(outcome.duration_ms / 1000.0)

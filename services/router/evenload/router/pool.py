@@ -1,9 +1,10 @@
 """A pool: instances that serve the same models under one policy."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from evenload.router.limits import Limits
 from evenload.routing import Policy
+from evenload.routing.retry_budget import RetryBudget
 
 BYTES_PER_TOKEN = 4.0
 
@@ -13,6 +14,7 @@ class Pool:
     """Instances that serve the same models under one policy.
 
     Attributes:
+        renames: whether answers name the model as the client did.
         ordinal: requests dispatched so far, retries not counted.
         bytes_per_token: learned from the `usage` of answers; `token_error` is the smoothed relative error of estimates.
     """
@@ -23,6 +25,8 @@ class Pool:
     instances: tuple[str, ...]
     config_digest: str
     limits: Limits
+    renames: bool = False
     ordinal: int = 0
     bytes_per_token: float = BYTES_PER_TOKEN
     token_error: float = 0.0
+    retries: RetryBudget = field(default_factory=RetryBudget)

@@ -88,6 +88,12 @@ class Dispatcher(Protocol):
             NoInstance: nobody can serve it.
         """
 
+    def may_retry(self, model: str) -> bool:
+        """Take one retry from the budget of the pool that serves a model; False if it is used up."""
+
+    def retry_after_s(self, model: str) -> int | None:
+        """Return when the first instance of the model has cooled down, rounded up; None if one does not cool."""
+
     def estimate_tokens(self, model: str, prompt_bytes: int) -> int:
         """Estimate prompt tokens from the size of the prompt."""
 
@@ -96,6 +102,9 @@ class Dispatcher(Protocol):
 
     def models(self) -> list[str]:
         """Names that `choose` knows."""
+
+    def renames(self, model: str) -> bool:
+        """Whether answers name the model as the client did, instead of as the upstream does."""
 
     def limits(self, model: str) -> Limits | None:
         """Sizes and times for requests of a model; None for the proxy's own."""

@@ -2,7 +2,7 @@
 
 A framework's routing costs as much again as the whole request (platform notes: 75 to 105 us), so the three endpoints
 that carry traffic are matched here by one dictionary look-up. The body goes upstream byte for byte and the answer comes
-back byte for byte; of the body only `model`, `stream` and `max_tokens` are looked at.
+back byte for byte; of the body only `model`, `stream`, `n` and the token limits are looked at.
 
 Reading order: here, `exchange.py` (attempts), `attempt.py` (one attempt), `watch.py` (interruptions), `upstream.py`.
 """
@@ -18,10 +18,11 @@ import msgspec
 
 from .attempt import Request
 from .client import Client, Send
-from .errors import INVALID_REQUEST, error_body, error_headers
+from .errors import ApiError
 from .exchange import Exchange, Plan
 from .headers import request_headers, request_id_of
 from .limits import Limits
+from .model_name import ModelName
 from .ports import Ask, Dispatcher
 from .watch import Receive
 
@@ -43,6 +44,7 @@ class _Head(msgspec.Struct, gc=False):
     stream: bool | None = None
     max_tokens: int | float | None = None
     max_completion_tokens: int | float | None = None
+    n: int | float | None = None
 
 
 _decode_head = msgspec.json.Decoder(_Head).decode
@@ -53,8 +55,14 @@ class _Unservable(Exception):
 
     def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
         super().__init__(code)
-        self.status = status
-        self.body = error_body(message, error_type=INVALID_REQUEST, code=code, param=param)
+        self.error = ApiError(status=status, code=code, message=message, param=param)
+
+
+_INTERNAL = ApiError(
+    status=500,
+    code="internal_error",
+    message="The router itself failed; this is a fault in it. Ask again, and report the request id if it stays.",
+)
 
 
 class _ClientLeft(Exception):
@@ -70,6 +78,9 @@ class Proxy:
         limits: of the body; the rest is for models whose pool has none of its own.
         clock: monotonic, seconds; for durations that are reported.
         rng: for back-off jitter.
+
+    Attributes:
+        leaving: answers ask the client to close the connection, so that none is in use when the listener goes.
     """
 
     def __init__(
@@ -84,6 +95,7 @@ class Proxy:
         self._app = app
         self._dispatcher = dispatcher
         self._limits = limits or Limits()
+        self.leaving = False
         self._exchange = Exchange(dispatcher, clock, rng or random.Random())
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -96,16 +108,23 @@ class Proxy:
 
     async def _serve(self, endpoint: str, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         headers = scope["headers"]
-        request_id = request_id_of(headers) or b"req-" + hexlify(urandom(12))
-        client = Client(send, request_id)
+        request_id = own_request_id(headers)
+        client = Client(send, request_id, closing=self.leaving)
         try:
             body = await _read_body(headers, receive, self._limits.body_bytes_max)
             plan = self._plan(endpoint, _target(scope), headers, request_id, body)
         except _Unservable as refusal:
-            return await client.answer(refusal.status, error_headers(refusal.body), refusal.body)
+            return await client.refuse(refusal.error)
         except _ClientLeft:
             return None
-        return await self._exchange.serve(plan, client, receive)
+        if self._dispatcher.renames(plan.ask.model):
+            client.model_name = ModelName(plan.ask.model)
+        try:
+            return await self._exchange.serve(plan, client, receive)
+        except Exception:
+            if not client.started:
+                await client.refuse(_INTERNAL)
+            raise  # the server logs it
 
     def _plan(
         self, endpoint: str, target: bytes, headers: list[tuple[bytes, bytes]], request_id: bytes, body: bytes
@@ -121,8 +140,13 @@ class Proxy:
             endpoint=endpoint,
             max_tokens=None if max_tokens is None else int(max_tokens),
         )
-        request = Request(target, request_headers(headers, request_id), body, ask.stream)
+        request = Request(target, request_headers(headers, request_id), body, ask.stream, max(1, int(head.n or 1)))
         return Plan(ask, request, prompt_bytes, self._dispatcher.limits(head.model) or self._limits)
+
+
+def own_request_id(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Return the client's request id if it has a plain one, else a new one."""
+    return request_id_of(headers) or b"req-" + hexlify(urandom(12))
 
 
 def _target(scope: MutableMapping[str, Any]) -> bytes:

@@ -15,6 +15,7 @@ import msgspec
 from .classify import Verdict, classify_error
 
 FRAME_BYTES_MAX = 1024 * 1024
+CHOICES_MAX = 1024  # followed per stream; APIs allow 128
 
 
 class _Delta(msgspec.Struct, gc=False):
@@ -28,6 +29,7 @@ class _Delta(msgspec.Struct, gc=False):
 
 
 class _Choice(msgspec.Struct, gc=False):
+    index: Any = 0
     delta: _Delta | None = None
     text: Any = None
     finish_reason: Any = None
@@ -65,10 +67,12 @@ class SseError(msgspec.Struct, frozen=True):
 class SseObserver:
     """Watches one stream.
 
+    Args:
+        choices: how many the client asked for.
+
     Attributes:
         content_started: a frame with content has been seen.
         content_chunks: frames with content.
-        finished: a finish reason has been seen.
         done: [DONE] has been seen.
         error: the first error event, None so far.
         prompt_tokens: from the last usage, None without one.
@@ -78,6 +82,9 @@ class SseObserver:
     """
 
     __slots__ = (
+        "_choices",
+        "_ended",
+        "_open",
         "_partial",
         "_pending_cr",
         "_skipping",
@@ -86,16 +93,17 @@ class SseObserver:
         "content_started",
         "done",
         "error",
-        "finished",
         "malformed_frames",
         "oversized_frames",
         "prompt_tokens",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, choices: int = 1) -> None:
+        self._choices = min(choices, CHOICES_MAX)
+        self._open: set[int] = set()
+        self._ended: set[int] = set()
         self.content_started = False
         self.content_chunks = 0
-        self.finished = False
         self.done = False
         self.error: SseError | None = None
         self.prompt_tokens: int | None = None
@@ -110,6 +118,12 @@ class SseObserver:
         return (
             f"<SseObserver content={self.content_chunks} finished={self.finished} done={self.done} error={self.error}>"
         )
+
+    @property
+    def finished(self) -> bool:
+        """Whether every choice has had its finish reason: all that were seen, and before [DONE] all asked for."""
+        ended = len(self._ended)
+        return ended > 0 and not self._open and (self.done or ended >= self._choices)
 
     @property
     def output_tokens(self) -> int:
@@ -209,16 +223,25 @@ class SseObserver:
         for choice in frame.choices or ():
             has_content = _has_content(choice) or has_content
             if choice.finish_reason is not None:
-                self._note_finish(choice.finish_reason)
+                self._note_finish(choice.index, choice.finish_reason)
+            else:
+                self._note_open(choice.index)
         if has_content:
             self.content_chunks += 1
             self.content_started = True
 
-    def _note_finish(self, reason: Any) -> None:
+    def _note_open(self, index: Any) -> None:
+        if isinstance(index, int) and index not in self._ended and len(self._open) < CHOICES_MAX:
+            self._open.add(index)
+
+    def _note_finish(self, index: Any, reason: Any) -> None:
         if reason in _ABORTED:
             self._note_error({"message": "", "type": reason}, "")
         elif reason:
-            self.finished = True
+            index = index if isinstance(index, int) else 0
+            self._open.discard(index)
+            if len(self._ended) < CHOICES_MAX:
+                self._ended.add(index)
 
     def _note_error_frame(self, frame: _Frame) -> None:
         if frame.error is not None:

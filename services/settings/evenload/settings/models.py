@@ -54,7 +54,14 @@ class RouterSettings(Section):
     max_body_bytes: int = Field(
         32 * 1024 * 1024, ge=1024, le=1024**3, description="Largest request body; a larger one is answered with 413."
     )
-    drain_s: float = Field(30, ge=0, le=3600, description="Time for open streams to finish after SIGTERM.")
+    announce_s: float = Field(
+        2,
+        ge=0,
+        le=300,
+        description="After SIGTERM, time in which requests are still taken while `/readyz` already says no: as long as "
+        "balancers need to notice. Ctrl-C does without.",
+    )
+    drain_s: float = Field(30, ge=0, le=3600, description="Time for open streams to finish after that.")
     stale_view_ms: int = Field(5000, ge=500, le=600_000, description="Snapshot age beyond which the view says stale.")
     seed: int | None = Field(
         None, ge=0, lt=2**63, description="Seed of the routing draws; null takes one from the system."

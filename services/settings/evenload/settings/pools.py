@@ -134,6 +134,8 @@ class RetrySettings(Section):
     attempts_max: int = Field(3, ge=1, le=10, description="Attempts in all, the first one included; 1 means no retry.")
     backoff_ms: int = Field(25, ge=0, le=10_000, description="Wait before the second attempt; doubles with each.")
     backoff_ms_max: int = Field(1000, ge=0, le=60_000, description="Longest wait between two attempts.")
+    share: float = Field(0.2, ge=0, le=1, description="Retries that the pool may make, as a share of its requests.")
+    per_s_min: float = Field(10, ge=0, le=100_000, description="Retries per second that it may make besides.")
 
 
 class TimeoutSettings(Section):
@@ -158,6 +160,9 @@ class PoolSettings(Section):
     )
     policy: PolicyName = Field("predictive", description="How an instance is chosen.")
     instances: tuple[InstanceSettings, ...] = Field(min_length=1, max_length=10_000, description="The engines.")
+    response_model: Literal["upstream", "client"] = Field(
+        "upstream", description="Name of the model in answers: as the engine gives it, or as the client asked for it."
+    )
     scoring: ScoringSettings = Field(default_factory=ScoringSettings, description="Constants of the health score.")
     retries: RetrySettings = Field(default_factory=RetrySettings, description="Retries on another instance.")
     timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings, description="Limits of one attempt.")

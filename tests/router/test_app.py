@@ -1,0 +1,74 @@
+"""What the router serves besides the hot endpoints: the list of models, metrics. Over real sockets."""
+
+import json
+from typing import Any
+
+from evenload.router.fake_wire import Stall, error, response
+from evenload.router.fakes import post
+from evenload.router.ports import Ask
+from tests.router.stage import BUSY, GOOD, STREAM, fleet
+
+RANDOM_NAMES = 10_000
+
+
+def models(*names: str) -> bytes:
+    return response(200, json.dumps({"object": "list", "data": [{"id": name} for name in names]}).encode())
+
+
+async def listed(url: str) -> list[str]:
+    got = await post(url, b"", path="/v1/models", method="GET")
+    return [model["id"] for model in json.loads(got.body)["data"]]
+
+
+async def test_models_are_the_union_over_those_who_answer_without_duplicates_and_kept_for_a_while() -> None:
+    answers = [models("m1", "m2")], [models("m2", "m3")], None, [error(500, "boom")], [response(200, b"oops")]
+    async with fleet(*answers, models=("named", "*")) as f:
+        assert await listed(f.url) == ["m1", "m2", "m3", "named"]
+        assert await listed(f.url) == ["m1", "m2", "m3", "named"]
+        assert (f.requests("a"), f.requests("b")) == (1, 1)
+        assert (await post(f.url, STREAM)).status != 404  # any name is taken by the pool
+
+
+async def test_an_instance_that_hangs_delays_the_list_of_models_by_two_seconds_at_most() -> None:
+    async with fleet([models("m1")], [Stall()], models=("*",)) as f:
+        assert await listed(f.url) == ["m1"]
+
+
+async def test_metrics_are_by_model_instance_and_outcome() -> None:
+    async with fleet([error(503, BUSY)], GOOD, models=("tiny", "*")) as f:
+        for model in ("tiny", "tiny", "tiny", "another", "a third"):
+            await post(f.url, {**STREAM, "model": model})
+        samples = await f.metrics()
+        name = 'evenload_router_attempts_total{instance="%s",model="%s",outcome="%s",pool="p"}'
+        assert samples[name % ("b", "tiny", "ok")] == 3
+        assert samples[name % ("b", "*", "ok")] == 2
+        assert any(name % ("a", model, "saturated") in samples for model in ("tiny", "*"))
+        assert not any("another" in sample for sample in samples)
+
+
+async def test_ten_thousand_random_model_names_leave_the_number_of_series_constant() -> None:
+    async def series(f: Any) -> set[str]:
+        return set(await f.metrics())
+
+    async with fleet(GOOD, models=("tiny", "*")) as f:
+        for model in ("tiny", "any"):
+            await post(f.url, {**STREAM, "model": model})
+        before = await series(f)
+        for number in range(100):
+            await post(f.url, {**STREAM, "model": f"random-{number}"})
+        dispatcher = f.router.dispatcher
+        for number in range(100, RANDOM_NAMES):  # the rest without sockets, for the sake of time
+            ask = Ask(request_id="r", model=f"random-{number}", prompt_tokens=1, stream=True, endpoint="completions")
+            lease = dispatcher.choose(ask, (), 0)
+            lease.first_token(1.0)
+            lease.finish("ok", status=200, cause="", retry_after_ms=None, ttft_ms=1.0, duration_ms=1.0, output_tokens=1)
+        assert await series(f) - before == set()
+
+
+async def test_unknown_models_that_no_pool_takes_make_no_series() -> None:
+    async with fleet(GOOD) as f:
+        await post(f.url, STREAM)
+        before = set(await f.metrics())
+        for number in range(100):
+            assert (await post(f.url, {**STREAM, "model": f"random-{number}"})).status == 404
+        assert set(await f.metrics()) == before
