@@ -22,6 +22,7 @@ from aiokafka.errors import KafkaError
 from evenload.broker import Broker, ports
 from evenload.broker.probe import brokers_known
 from evenload.bus.topics import TopicNames, TopicSpec, ensure_topics, specs, topic_names
+from tests.absence import lacking
 
 _IMAGE = "apache/kafka:4.4.0"
 _HOST = "127.0.0.1"
@@ -74,10 +75,7 @@ def shared_dir() -> Path:
     """The folder `shared` beside the repository (EVENLOAD_SHARED names another): traces and captures too big for it."""
     path = Path(os.environ.get("EVENLOAD_SHARED") or Path(__file__).resolve().parents[2] / "shared")
     if not path.is_dir():
-        reason = f"needs the folder of shared traces and captures, and {path} is not there (set EVENLOAD_SHARED)"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        lacking(f"the folder of shared traces and captures, and {path} is not there (set EVENLOAD_SHARED)")
     return path
 
 

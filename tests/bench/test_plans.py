@@ -6,7 +6,7 @@ import pytest
 
 from evenload.bench.bars import judge
 from evenload.bench.costs import case_s, estimates
-from evenload.bench.plans import CORE_BLOCKS, CUSTOM, PLANS, QUICK_BLOCKS, SUBJECT, Block, replay_command, shortened
+from evenload.bench.plans import CORE_BLOCKS, CUSTOM, PLANS, QUICK_BLOCKS, SUBJECT, Block, shortened
 from evenload.routing import POLICIES
 from evenload.sim.policies import ORACLE
 from evenload.sim.scenarios import SCENARIOS, select
@@ -97,7 +97,7 @@ def test_no_fault_and_nothing_measured_is_cut_off() -> None:
 
 def test_the_replay_command_gives_the_very_case() -> None:
     for case in PLANS["core"].cases(seeds=(3,)):
-        words = shlex.split(replay_command(case))
+        words = shlex.split(case.command)
         options = dict(zip(words[4::2], words[5::2], strict=True))
         again = CUSTOM.cases(
             scenarios=(words[3],),

@@ -58,7 +58,6 @@ def test_columns_of_words_are_aligned_at_the_left() -> None:
 
 
 def test_every_plot_that_the_results_allow_is_drawn_small_and_alike_each_time() -> None:
-    pytest.importorskip("matplotlib")
     first, again = plots(results()), plots(results())
     assert first == again
     names = {plot.name for plot in first}
@@ -69,7 +68,6 @@ def test_every_plot_that_the_results_allow_is_drawn_small_and_alike_each_time() 
 
 
 def test_results_of_one_cell_have_a_distribution_and_no_lines() -> None:
-    pytest.importorskip("matplotlib")
     assert [plot.name for plot in plots([cell("s1-u85", ME, ttft_p99_ms=1.0)])] == ["ttft-s1"]
 
 

@@ -13,6 +13,7 @@ from evenload.demo.engine_server import EngineFleet, EngineServer
 from evenload.demo.http_probe import Ending, Reply, probe, until
 from evenload.demo.openai_request import Kind, parse
 from evenload.sim.provider import ProviderModel
+from tests.absence import lacking
 
 CHAT = {"messages": [{"role": "user", "content": "hello there, how are you?"}]}
 
@@ -33,7 +34,7 @@ async def engine() -> AsyncIterator[EngineServer]:
 def captures(shared_dir: Path) -> Path:
     folder = shared_dir / "captures" / "vllm-0.32.0-cpu"
     if not folder.exists():
-        pytest.skip("captures of a real vLLM are not here")
+        lacking(f"captures of a real vLLM in {folder}")
     return folder
 
 

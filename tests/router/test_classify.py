@@ -9,14 +9,11 @@ from hypothesis import strategies as st
 
 from evenload.router.classify import classify, classify_error, retry_after_ms
 
-CAPTURES = Path(__file__).parents[3] / "shared" / "captures"
-
 
 def body(message: str = "", kind: str | None = None, code: object = None) -> bytes:
     return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
 
 
-@pytest.mark.skipif(not CAPTURES.exists(), reason="the captures lie beside the checkout")
 @pytest.mark.parametrize(
     ("name", "status", "kind", "cause"),
     [
@@ -32,9 +29,10 @@ def body(message: str = "", kind: str | None = None, code: object = None) -> byt
         ("llm-d-inference-sim/err_queue_full", 429, "saturated", "engine_busy"),
     ],
 )
-def test_captured_errors(name: str, status: int, kind: str, cause: str) -> None:
-    assert f" {status} ".encode() in (CAPTURES / f"{name}.headers").read_bytes()
-    verdict = classify(status, [], (CAPTURES / f"{name}.body").read_bytes())
+def test_captured_errors(shared_dir: Path, name: str, status: int, kind: str, cause: str) -> None:
+    captured = shared_dir / "captures" / name
+    assert f" {status} ".encode() in captured.with_suffix(".headers").read_bytes()
+    verdict = classify(status, [], captured.with_suffix(".body").read_bytes())
     assert (verdict.kind, verdict.cause, verdict.retriable) == (kind, cause, kind != "rejected")
 
 

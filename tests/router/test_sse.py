@@ -66,7 +66,6 @@ def test_no_bytes_raise(data: bytes, cuts: list[int]) -> None:
     assert facts(observe(data, *(cut for cut in cuts if cut <= len(data)))) == facts(observe(data))
 
 
-@pytest.mark.skipif(not CAPTURED, reason="the captures lie beside the checkout")
 @pytest.mark.parametrize(
     ("name", "finished", "done", "tokens", "error"),
     [
@@ -83,9 +82,9 @@ def test_no_bytes_raise(data: bytes, cuts: list[int]) -> None:
     ],
 )
 def test_captured_streams_are_understood(
-    name: str, finished: bool, done: bool, tokens: int | None, error: tuple[str, str] | None
+    *, shared_dir: Path, name: str, finished: bool, done: bool, tokens: int | None, error: tuple[str, str] | None
 ) -> None:
-    observer = observe(CAPTURED[name])
+    observer = observe((shared_dir / "captures" / name).read_bytes())
     assert (observer.finished, observer.done, observer.completion_tokens) == (finished, done, tokens)
     assert (error is None) == (observer.error is None)
     if observer.error is not None:

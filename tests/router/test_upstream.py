@@ -14,6 +14,7 @@ from evenload.router.connection import BUFFER_HIGH_BYTES, HEAD_BYTES_MAX
 from evenload.router.fake_wire import END, SSE_HEAD, Cut, Gate, Reset, Stall, Trickle, chunk, response
 from evenload.router.fakes import ScriptedUpstream
 from evenload.router.upstream import BadResponse, ConnectFailed, Response, Upstream, UpstreamError, UpstreamReset
+from tests.absence import lacking
 
 OK = response(200, b'{"ok":true}')
 
@@ -308,7 +309,7 @@ async def test_a_server_without_tls_is_not_spoken_to_over_https() -> None:
 def make_certificate(folder: Path) -> tuple[Path, Path]:
     openssl = shutil.which("openssl")
     if openssl is None:
-        pytest.skip("needs the openssl command to make a certificate")
+        lacking("the openssl command to make a certificate")
     key, certificate = folder / "key.pem", folder / "cert.pem"
     options = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     names = [

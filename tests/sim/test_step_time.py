@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from evenload.sim.presets import preset
+from tests.absence import lacking
 
 
 def linear_ms(shared_dir: Path, gpu: str, model: str, tp: str) -> dict[int, float]:
     table = shared_dir / "traces" / "vidur" / "derived_linear_ms.csv"
     if not table.exists():
-        pytest.skip(f"{table} is not here: derive it from microsoft/vidur's profiles, see the README beside it")
+        lacking(f"{table}: derive it from microsoft/vidur's profiles, see the README beside it")
     with table.open() as rows:
         return {
             int(row["num_tokens"]): float(row["linear_ms_all_layers"])

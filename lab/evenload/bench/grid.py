@@ -15,7 +15,6 @@ from typing import Any
 
 from evenload.bench.digests import core_digest, policy_digest
 from evenload.bench.inputs import jobs_of, provenance
-from evenload.bench.plans import replay_command
 from evenload.sim.metrics import curves, figures, unloaded_figures
 from evenload.sim.scenario import Case
 from evenload.sim.simulation import simulate
@@ -98,7 +97,7 @@ class Cache:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._path(cell.case, traces)
         kept = {
-            "command": replay_command(cell.case),
+            "command": cell.case.command,
             "figures": {name: _plain(value) for name, value in cell.figures.items()},
             "curves": {name: [_plain(v) for v in values] for name, values in cell.curves.items()},
             "digest": cell.digest,

@@ -12,7 +12,7 @@ from evenload.bench.facts import facts
 from evenload.bench.grid import Cache, Cell, run_case, run_grid
 from evenload.bench.inputs import DEFAULT, HOW_TO_GET, jobs_of, rows_of, trace_file
 from evenload.bench.page import page
-from evenload.bench.plans import CUSTOM, PLANS, Plan, replay_command
+from evenload.bench.plans import CUSTOM, PLANS, Plan
 from evenload.bench.plot_style import require_plots
 from evenload.bench.plots import plots
 from evenload.bench.quick import BarResult, check
@@ -43,7 +43,6 @@ __all__ = [
     "lines",
     "listing",
     "printable",
-    "replay_command",
     "require_plots",
     "run_case",
     "scenario_rows",
@@ -127,7 +126,7 @@ def cells_json(cells: Sequence[Cell]) -> dict[str, Any]:
                 "figures": cell.figures,
                 "curves": cell.curves,
                 "digest": cell.digest,
-                "command": replay_command(cell.case),
+                "command": cell.case.command,
                 "took_s": round(cell.took_s, 2),
             }
             for cell in cells

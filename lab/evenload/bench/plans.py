@@ -94,13 +94,6 @@ def shortened(scenario: Scenario, duration_s: float | None) -> Scenario:
     return scenario.shortened(duration_s) if duration_s >= max(ends_s, default=0.0) else scenario
 
 
-def replay_command(case: Case) -> str:
-    """Return the one command that replays a case, its duration included."""
-    own = SCENARIOS.get(case.scenario.name)
-    other = own is not None and own.duration_s != case.scenario.duration_s
-    return case.command + (f" --duration {case.scenario.duration_s:g}" if other else "")
-
-
 def _core(scenarios: str, *others: str, duration_s: float | None = None) -> Block:
     return Block(scenarios=tuple(scenarios.split()), policies=(SUBJECT, BASE, *others), duration_s=duration_s)
 

@@ -1,6 +1,7 @@
 """What the viewer sees while the story is played: a live table in a terminal, plain lines elsewhere."""
 
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ def router_words(lane: Lane) -> list[tuple[str, str, bool]]:
     return found
 
 
-class _Base:
+class _Base(ABC):
     """What both views share: the lanes, and lines about events."""
 
     def __init__(self) -> None:
@@ -92,9 +93,9 @@ class _Base:
     def __exit__(self, *_: object) -> None:
         return
 
+    @abstractmethod
     def say(self, text: str) -> None:
         """A line that stays."""
-        raise NotImplementedError
 
 
 class PlainView(_Base):

@@ -145,15 +145,17 @@ class Replica:
     def tick(self, _: object = None) -> None:
         """Tell of requests that still wait and of loads; every 50 ms."""
         mono_ms = self._timeline.now_ms
-        for lease, age_ms in self.book.overdue(mono_ms):
-            self.tell(
-                Overdue(
-                    instance=lease.instance,
-                    age_ms=age_ms,
-                    prompt_tokens=lease.prompt_tokens,
-                    predicted_ms=self._explained_ms(lease),
-                )
+        overdue = [
+            Overdue(
+                instance=lease.instance,
+                age_ms=age_ms,
+                prompt_tokens=lease.prompt_tokens,
+                predicted_ms=self._explained_ms(lease),
             )
+            for lease, age_ms in self.book.overdue(mono_ms)
+        ]
+        for event in overdue:
+            self.tell(event)
         for report in self.book.reports(mono_ms):
             self.tell(report)
         self._timeline.at(mono_ms + TICK_MS, self.tick)

@@ -101,6 +101,7 @@ class Scenario:
         aim: what the oracle optimises: TTFT, or requests that meet TTFT and TPOT limits.
         focus: which requests the headline percentile is of: all, or prompts below 4,096 tokens.
         attempts_max, client_timeout_s, client_retries: as the router and its clients do.
+        asked_s: duration asked for in place of the scenario's own.
         timeouts: the client leaves when there is no first token after `client_timeout_s`; it comes again (after one
             second) `client_retries` times when it was refused.
     """
@@ -123,6 +124,7 @@ class Scenario:
     client_timeout_s: float = 30.0
     client_retries: int = 0
     notes: tuple[str, ...] = ()
+    asked_s: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot run.
@@ -145,7 +147,8 @@ class Scenario:
     def shortened(self, duration_s: float) -> "Scenario":
         """The same with less time, for quick looks; faults keep their times."""
         high_s = None if self.measured_s is None else (self.measured_s[0], min(self.measured_s[1], duration_s))
-        return replace(self, duration_s=duration_s, warmup_s=min(self.warmup_s, duration_s / 4), measured_s=high_s)
+        warmup_s = min(self.warmup_s, duration_s / 4)
+        return replace(self, duration_s=duration_s, warmup_s=warmup_s, measured_s=high_s, asked_s=duration_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +168,9 @@ class Case:
     def command(self) -> str:
         """The one command that replays it."""
         bare = " --arm bare" if self.arm == "bare" else ""
-        return f"evenload sim run {self.scenario.name} --policy {self.policy} --seeds {self.seed}{bare}"
+        asked_s = self.scenario.asked_s
+        duration = "" if asked_s is None else f" --duration {asked_s:g}"
+        return f"evenload sim run {self.scenario.name} --policy {self.policy} --seeds {self.seed}{bare}{duration}"
 
 
 def engines(name: str, count: int, kv_tokens: int | None = None, **options: object) -> tuple[InstanceSpec, ...]:

@@ -185,18 +185,19 @@ class Dispatcher:
     def tick(self) -> None:
         """Tell of requests that still wait for their first token, and of loads; call every 50 ms or so."""
         mono_ms = self.clock()
-        for lease, age_ms in self.book.overdue(mono_ms):
-            name = lease.instance
-            generation = self.view.generation(name)
-            self.tell(
-                Overdue(
-                    instance=name,
-                    gen=generation,
-                    age_ms=age_ms,
-                    prompt_tokens=lease.prompt_tokens,
-                    predicted_ms=self.explained_ms(lease),
-                )
+        # All are made before the first is told: each one told makes the view fold again at the next look.
+        overdue = [
+            Overdue(
+                instance=lease.instance,
+                gen=self.view.generation(lease.instance),
+                age_ms=age_ms,
+                prompt_tokens=lease.prompt_tokens,
+                predicted_ms=self.explained_ms(lease),
             )
+            for lease, age_ms in self.book.overdue(mono_ms)
+        ]
+        for event in overdue:
+            self.tell(event)
         for report in self.book.reports(mono_ms):
             generation = self.view.generation(report.instance)
             self.tell(replace(report, gen=generation) if generation else report)

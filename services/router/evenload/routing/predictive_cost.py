@@ -34,6 +34,7 @@ from msgspec import Meta, Struct
 
 from evenload.routing.backlog import work_before
 from evenload.routing.policy import InstanceView, Request
+from evenload.routing.retest import AFTER_MS, GROWTH, SHARE
 from evenload.scoring.prediction import work_of
 
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -83,9 +84,9 @@ class Constants(Struct, frozen=True, kw_only=True):
     kv: Factor = 6.0
     queue_ms: Factor = 500.0
     tie: Share = 0.02
-    retest_share: Share = 0.003
-    retest_after_ms: Annotated[int, Meta(ge=1)] = 1_500
-    retest_growth: Factor = 10.0
+    retest_share: Share = SHARE
+    retest_after_ms: Annotated[int, Meta(ge=1)] = AFTER_MS
+    retest_growth: Factor = GROWTH
 
     def __post_init__(self) -> None:
         """Refuse what is out of bounds.

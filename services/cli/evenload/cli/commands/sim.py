@@ -51,7 +51,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run a scenario anew and print every figure of each run, with the digest that the same commit must repeat."""
-    from evenload.bench.main import Request, cells_json, compare, replay_command
+    from evenload.bench.main import Request, cells_json, compare
 
     request = Request(
         scenarios=(scenario,),
@@ -72,7 +72,7 @@ def run(
         typer.echo(f"  policy {cell.case.policy}, seed {cell.case.seed}, arm {cell.case.arm}, workload {cell.source}")
         for name, value in cell.figures.items():
             typer.echo(f"  {name:<24} {value:>14.4f}")
-        typer.echo(f"  digest {cell.digest}; {cell.took_s:.1f} s; replay: {replay_command(cell.case)}")
+        typer.echo(f"  digest {cell.digest}; {cell.took_s:.1f} s; replay: {cell.case.command}")
 
 
 @app.command()
