@@ -20,7 +20,7 @@ COMPOSE_PROFILE := $(if $(wildcard .env),,--profile demo)
 
 help:
 	@echo "make demo    simulated engines, real Kafka, load, faults, and a summary (4 minutes)"
-	@echo "make test    all tests (10 minutes or less)"
+	@echo "make test    all tests (11 minutes on two cores)"
 	@echo "make soak    kills, stops and hands over real scorers $(FAULTS) times (FAULTS=20: 3 minutes)"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy --strict"
