@@ -75,9 +75,10 @@ def nice_yields() -> bool:
 
 
 def group_nice() -> int:
-    """Niceness of our session as a whole; 0 without autogroups."""
+    """Niceness of our session as a whole; 0 without autogroups (no such file, or in some containers an empty one)."""
     group = Path("/proc/self/autogroup")
-    return int(_first_line(group).rsplit(" ", 1)[1]) if group.exists() else 0
+    shown = _first_line(group).split() if group.exists() else []
+    return int(shown[-1]) if shown else 0
 
 
 def share_group_nice(pid: int | None) -> None:
