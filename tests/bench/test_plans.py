@@ -1,11 +1,15 @@
 """Grids: which cells, how long, what they cost, and the command that repeats one."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 
 from evenload.bench.bars import judge
 from evenload.bench.costs import case_s, estimates
+from evenload.bench.grid import case_key
+from evenload.bench.inputs import jobs_of
+from evenload.bench.main import Request
 from evenload.bench.plans import CORE_BLOCKS, CUSTOM, PLANS, QUICK_BLOCKS, SUBJECT, Block, shortened
 from evenload.routing import POLICIES
 from evenload.sim.policies import ORACLE
@@ -102,7 +106,7 @@ def test_the_replay_command_gives_the_very_case() -> None:
         again = CUSTOM.cases(
             scenarios=(words[3],),
             policies=(options["--policy"],),
-            seeds=(int(options["--seeds"]),),
+            seeds=(int(options["--seeds"].removesuffix(",")),),  # the comma makes it one, not so many
             duration_s=float(options["--duration"]) if "--duration" in options else None,
         )
         assert again == [case]
@@ -114,3 +118,28 @@ def test_kept_results_cost_nothing() -> None:
     (none_kept,) = estimates(cases, lambda _: False)
     assert (all_kept.cpu_s, all_kept.kept) == (0.0, len(cases))
     assert none_kept.cpu_s == pytest.approx(sum(map(case_s, cases)))
+
+
+def test_requests_of_ones_own_take_the_place_of_a_scenarios_trace(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n0,100,20\n0.5,2000,200\n1.5,300,50\n", encoding="utf-8")
+    request = Request(scenarios=("s1-u70",), policies=("random",), seeds=(3,), workload=path, rate_rps=12.5)
+    (case,) = request.cases()
+    jobs = jobs_of(tmp_path, case.scenario, case.seed)
+    assert {(job.prompt_tokens, job.output_tokens) for job in jobs} == {(100, 20), (2000, 200), (300, 50)}
+    assert len(jobs) / case.scenario.duration_s == pytest.approx(12.5, rel=0.1)
+    words = shlex.split(case.command)
+    assert words[words.index("--workload") + 1] == str(path)
+    assert words[words.index("--rate") + 1] == "12.5"
+    key = case_key(case, tmp_path)
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n0,100,20\n0.5,2000,200\n1.5,300,51\n", encoding="utf-8")
+    assert case_key(case, tmp_path) != key  # an edited file is another workload
+
+
+def test_a_malformed_file_of_ones_own_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n0,100,20\n1,many,20\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"own\.csv:3: .*many"):
+        Request(scenarios=("s1-u70",), workload=path).cases()
+    with pytest.raises(ValueError, match=r"positive; got \[nan\]"):
+        Request(scenarios=("s1-u70",), rate_rps=float("nan")).cases()

@@ -231,5 +231,5 @@ def test_shared_prefixes_are_hit_more_when_the_policy_knows_them() -> None:
 
 def test_a_failing_assertion_names_the_command_that_replays_it() -> None:
     broken = [*JOBS[:50], Job(3, JOBS[50].at_ms, 100, 10)]  # a request number that has ended already
-    with pytest.raises(AssertionError, match="evenload sim run s1-u70 --policy random --seeds 1"):
+    with pytest.raises(AssertionError, match="evenload sim run s1-u70 --policy random --seeds 1,"):
         simulate(case(FLEET, "random"), broken)

@@ -1,5 +1,9 @@
-"""From names of traces to jobs: public traces when they are there, stand-ins by distribution otherwise."""
+"""From names of traces to jobs: public traces when they are there, stand-ins by distribution otherwise.
 
+A name may also be the path of a file of somebody's own, in any format that `evenload.workload` reads.
+"""
+
+import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -34,9 +38,16 @@ def trace_file(traces: Path, name: str) -> Path | None:
 
 
 def provenance(traces: Path, name: str) -> str:
-    """Return what identifies the rows of a trace: the file's name and size, or `synthetic`."""
+    """Return what identifies the rows of a trace: the file's name and size, or `synthetic`.
+
+    A public trace stays what it is; a file of one's own may have been edited, and its content decides.
+    """
     path = trace_file(traces, name)
-    return "synthetic" if path is None else f"{path.name}:{path.stat().st_size}"
+    if path is None:
+        return "synthetic"
+    if name in FILES:
+        return f"{path.name}:{path.stat().st_size}"
+    return f"{path.name}:{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}"
 
 
 @lru_cache(maxsize=8)
@@ -45,19 +56,19 @@ def rows_of(traces: Path, name: str) -> tuple[Row, ...]:
 
     Raises:
         TraceError: the file is malformed; the message has file and line.
-        ValueError: neither a file nor a stand-in of this name.
+        ValueError: neither a file nor a stand-in has this name.
     """
     path = trace_file(traces, name)
     if path is None:
         return tuple(synthetic.rows(name))
-    found = read_trace(path, Random(f"jitter/{name}")).arrivals
+    found = read_trace(path, Random(f"jitter/{Path(name).name}")).arrivals
     return tuple(Row(a.at_s, a.prompt_tokens, a.output_tokens, a.hashes) for a in found)
 
 
 @lru_cache(maxsize=16)
 def _prepared(traces: Path, scenario: Scenario) -> tuple[tuple[Row, ...], float]:
     workload = scenario.workload
-    rows = tuple(sized(workload, rows_of(traces, workload.trace), Random(f"sizes/{workload.trace}")))
+    rows = tuple(sized(workload, rows_of(traces, workload.trace), Random(f"sizes/{Path(workload.trace).name}")))
     return rows, rate_rps(scenario, rows)
 
 
@@ -66,7 +77,7 @@ def jobs_of(traces: Path, scenario: Scenario, seed: int) -> tuple[Job, ...]:
     """Return the jobs of a scenario; the same for all policies."""
     rows, rate = _prepared(traces, scenario)
     workload = scenario.workload
-    rng = Random(f"{scenario.family}/{workload.trace}/{seed}")
+    rng = Random(f"{scenario.family}/{Path(workload.trace).name}/{seed}")
     return tuple(arrivals(workload, rows, rate, scenario.duration_s, rng))
 
 

@@ -1,8 +1,9 @@
 """What `evenload sim` calls: which cases, run them, rows of them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from random import Random
 from typing import Any, Final
 
 from evenload.bench.bars import Verdict, judge
@@ -20,6 +21,7 @@ from evenload.bench.tables import by_scenario, lines, printable, scenario_rows
 from evenload.bench.words import cost_rows, costs_json, verdict_rows, verdicts_json
 from evenload.sim.scenario import Arm, Case
 from evenload.sim.scenarios import SCENARIOS
+from evenload.workload import read_trace
 
 __all__ = [
     "DEFAULT",
@@ -62,6 +64,8 @@ class Request:
         scenarios: selectors (names, families, prefixes of names); others are left out.
         policies, seeds, arms: in place of the plan's.
         duration_s: simulated time of cells; a fault, or what is measured, is never cut off.
+        workload: a file of one's own in place of the scenarios' traces.
+        rate_rps: mean rate of arrivals in place of the scenarios' own.
         processes: worker processes.
         traces: folder of the public traces.
         keep: whether to use the cache.
@@ -74,6 +78,8 @@ class Request:
     seeds: tuple[int, ...] = ()
     arms: tuple[Arm, ...] = ()
     duration_s: float | None = None
+    workload: Path | None = None
+    rate_rps: float | None = None
     processes: int = 1
     traces: Path = DEFAULT
     keep: bool = True
@@ -83,15 +89,23 @@ class Request:
         """Return the cases.
 
         Raises:
-            ValueError: an unknown scenario or policy, or nothing is left of the plan.
+            ValueError: an unknown scenario or policy, nothing is left of the plan, no positive rate, or a malformed
+                file (`TraceError`, with file and line).
         """
-        return self.plan.cases(
+        cases = self.plan.cases(
             scenarios=self.scenarios,
             policies=self.policies,
             seeds=self.seeds,
             arms=self.arms,
             duration_s=self.duration_s,
         )
+        if self.workload is None and self.rate_rps is None:
+            return cases
+        file = None
+        if self.workload is not None:
+            file = str(self.workload.resolve())
+            read_trace(self.workload, Random(0))  # here, not in a worker
+        return [replace(case, scenario=case.scenario.fed(file, self.rate_rps)) for case in cases]
 
 
 def compare(request: Request, done: Callable[[Cell], None] = lambda _: None) -> list[Cell]:

@@ -10,7 +10,7 @@ Each job carries its own random numbers, so that all policies meet the same luck
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from random import Random
 from typing import Literal
 
@@ -81,8 +81,8 @@ class Workload:
             ValueError: not exactly one of `utilisation`, `rate_rps` and `time_factor` is given.
         """
         given = [value for value in (self.utilisation, self.rate_rps, self.time_factor) if value is not None]
-        if len(given) != 1 or given[0] <= 0:
-            raise ValueError("workload: give one of utilisation, rate_rps and time_factor, positive")
+        if len(given) != 1 or not 0 < given[0] < inf:
+            raise ValueError(f"workload: give one of utilisation, rate_rps and time_factor, positive; got {given}")
 
 
 def sized(workload: Workload, rows: Sequence[Row], rng: Random) -> list[Row]:

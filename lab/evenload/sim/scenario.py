@@ -1,6 +1,7 @@
 """A scenario as data: fleet, workload, routers, telemetry path, faults. `scenarios/` has the benchmark's."""
 
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import Literal
 
 from evenload.sim.jobs import Workload
@@ -101,7 +102,8 @@ class Scenario:
         aim: what the oracle optimises: TTFT, or requests that meet TTFT and TPOT limits.
         focus: which requests the headline percentile is of: all, or prompts below 4,096 tokens.
         attempts_max, client_timeout_s, client_retries: as the router and its clients do.
-        asked_s: duration asked for in place of the scenario's own.
+        asked_s, asked_file, asked_rps: duration, file of the workload and rate that were asked for in place of the
+            scenario's own.
         timeouts: the client leaves when there is no first token after `client_timeout_s`; it comes again (after one
             second) `client_retries` times when it was refused.
     """
@@ -125,6 +127,8 @@ class Scenario:
     client_retries: int = 0
     notes: tuple[str, ...] = ()
     asked_s: float | None = None
+    asked_file: str | None = None
+    asked_rps: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot run.
@@ -150,6 +154,15 @@ class Scenario:
         warmup_s = min(self.warmup_s, duration_s / 4)
         return replace(self, duration_s=duration_s, warmup_s=warmup_s, measured_s=high_s, asked_s=duration_s)
 
+    def fed(self, file: str | None, rate_rps: float | None) -> "Scenario":
+        """The same with the requests of a file, or at another mean rate; None leaves what is."""
+        workload = self.workload
+        if file is not None:
+            workload = replace(workload, trace=file)
+        if rate_rps is not None:
+            workload = replace(workload, rate_rps=rate_rps, utilisation=None, time_factor=None)
+        return replace(self, workload=workload, asked_file=file, asked_rps=rate_rps)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
@@ -168,9 +181,12 @@ class Case:
     def command(self) -> str:
         """The one command that replays it."""
         bare = " --arm bare" if self.arm == "bare" else ""
-        asked_s = self.scenario.asked_s
+        asked_s, asked_rps, asked_file = self.scenario.asked_s, self.scenario.asked_rps, self.scenario.asked_file
         duration = "" if asked_s is None else f" --duration {asked_s:g}"
-        return f"evenload sim run {self.scenario.name} --policy {self.policy} --seeds {self.seed}{bare}{duration}"
+        rate = "" if asked_rps is None else f" --rate {asked_rps!r}"
+        workload = "" if asked_file is None else f" --workload {quote(asked_file)}"
+        what = f"{self.scenario.name} --policy {quote(self.policy)} --seeds {self.seed},"
+        return f"evenload sim run {what}{bare}{duration}{rate}{workload}"
 
 
 def engines(name: str, count: int, kv_tokens: int | None = None, **options: object) -> tuple[InstanceSpec, ...]:

@@ -30,6 +30,17 @@ Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Worker processes
 Seeds = Annotated[str, typer.Option(help="How many seeds (5), or which (1-10, 3,7).")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Do not use results kept in .evenload/sim.")]
 Duration = Annotated[float | None, typer.Option(metavar="SECONDS", help="Simulated time, where it cuts off no fault.")]
+Workload = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Requests of your own in place of the scenario's trace, rescaled to its rate: CSV with arrival_s, "
+        "prompt_tokens and output_tokens, Azure's CSV, or Mooncake's JSON lines.",
+    ),
+]
+Rate = Annotated[
+    float | None, typer.Option(metavar="RPS", help="Mean requests per second, in place of the scenario's own rate.")
+]
 ArmOption = Annotated[
     Literal["equal", "bare", "both"],
     typer.Option(help="equal: every policy has the router's retries and exclusions; bare: none has."),
@@ -46,6 +57,8 @@ def run(
     seeds: Seeds = "1",
     arm: ArmOption = "equal",
     duration: Duration = None,
+    workload: Workload = None,
+    rate: Rate = None,
     jobs: Jobs = 1,
     traces: Traces = DEFAULT_TRACES,
     as_json: Json = False,
@@ -59,6 +72,8 @@ def run(
         seeds=_seeds(seeds),
         arms=_arms(arm),
         duration_s=duration,
+        workload=workload,
+        rate_rps=rate,
         processes=jobs or os.cpu_count() or 1,
         traces=traces,
         keep=False,
@@ -97,6 +112,8 @@ def compare(
         Literal["equal", "bare", "both"] | None, typer.Option(help="As for `run`; the grid's own otherwise.")
     ] = None,
     duration: Duration = None,
+    workload: Workload = None,
+    rate: Rate = None,
     jobs: Jobs = 0,
     traces: Traces = DEFAULT_TRACES,
     fresh: Fresh = False,
@@ -125,6 +142,8 @@ def compare(
         seeds=_seeds(seeds) if seeds else (),
         arms=_arms(arm) if arm else (),
         duration_s=duration,
+        workload=workload,
+        rate_rps=rate,
         processes=jobs or os.cpu_count() or 1,
         traces=traces,
         keep=not fresh,
