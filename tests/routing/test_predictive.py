@@ -146,6 +146,39 @@ def test_a_full_kv_cache_and_its_queue_are_dear_a_queue_alone_is_not() -> None:
     assert full == pytest.approx((plain + 2 * 500.0) * 7.0)
 
 
+def test_prompts_that_gauges_do_not_show_yet_fill_a_cache() -> None:
+    """0.6 + 0.2 of the caches are used by 8000 prompt tokens past their first token: a cache holds 10,000 of them."""
+    views = [
+        engine("a", {"in_flight_tokens": 7000, "others_in_flight_tokens": 1000, "awaiting_tokens": 2000}, kv_usage=0.6),
+        engine("b", {"in_flight_tokens": 2000}, kv_usage=0.2),
+    ]
+    off = {"load": 0, "load_square": 0, "strangers": 0, "harm_strangers": 0}
+    blind = costs(*views, ahead=0, **off)
+    seen = costs(*views, **off)
+    assert seen[1] == blind[1]  # 0.2 and 0.1 for the request
+    assert blind[0] == 40.0 + 0.03 * work_of(3000.0)
+    assert seen[0] == pytest.approx(blind[0] * (1.0 + 6.0 * (0.6 + 0.2 + 0.1 - 0.8) / 0.2))
+
+
+def test_preempted_requests_count_though_no_gauge_shows_them() -> None:
+    """Use of 0.7 + 0.7 by 14,000 tokens past their first token, of which a has 10,000."""
+    views = [
+        engine("a", {"in_flight_tokens": 10_000}, kv_usage=0.7),
+        engine("b", {"others_in_flight_tokens": 4000}, kv_usage=0.7),
+    ]
+    dear, cheap = costs(*views, load=0, load_square=0, strangers=0, harm_strangers=0)
+    assert cheap == 40.0 + 0.03 * work_of(1000.0)  # 0.7 and 0.1 for the request
+    assert dear == pytest.approx(cheap * (1.0 + 6.0 * (1.0 + 0.1 - 0.8) / 0.2))
+
+
+def test_what_a_few_tokens_say_of_the_caches_is_bounded_and_gaugeless_instances_stay_out_of_it() -> None:
+    odd, bare = engine("odd", {"in_flight_tokens": 1}, kv_usage=0.9), provider("bare", {"in_flight_tokens": 10**6})
+    plain = costs(odd, bare, kv=0)
+    seen = costs(odd, bare)
+    assert seen[0] == pytest.approx(plain[0] * 37.0)  # two caches' worth: (2 - 0.8) / 0.2 = 6
+    assert seen[1] == plain[1]
+
+
 def test_an_instance_of_which_nothing_is_known_is_taken_for_a_typical_one() -> None:
     known, fresh = costs(engine("a"), engine("b", fit_weight=1.0, base_ms=4000.0, token_ms=0.0))
     assert fresh == known

@@ -36,6 +36,7 @@ ABLATIONS: Final = (
     Ablation("errors", "predictive:fail_ms=0", ("s8-all", "s8-third"), "fault_share"),
     Ablation("refusals", "predictive:cooling=0", ("s13-overload",), "unserved_share"),
     Ablation("short KV cache", "predictive:kv=0,queue_ms=0", ("s6-kv",), "preemptions"),
+    Ablation("prompts that gauges do not show yet", "predictive:ahead=0", ("s6-kv",)),
     Ablation("re-tests", "predictive:retest_share=0", ("s7-step",), "back90_s"),
     Ablation("ties", "predictive:tie=0", ("s1-u85", "s10-stale-5000")),
 )

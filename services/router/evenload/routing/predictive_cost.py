@@ -11,7 +11,12 @@ the KV caches and freshness f of the snapshots:
     cost   = (ttft + crowd + harm + errors) * max(1, slowness / slow_from) * (1 + cooling, while it cools after a 429)
     cost   = (cost + queue_ms * k * queued) * (1 + kv * k)
 
-k is how short the KV cache is: 0 up to 80 % of it, 1 when it is full. r is 1 up to a mean use of 40 %, 0 at 80 %: short
+With the share g of a cache that the gauges show, prompt tokens t in flight there of which a await their first token:
+
+    c    = sum of g / sum of (t - a), over all candidates: use per prompt token in a cache, with its answer so far
+    used = max(g + c * a, c * t) + c * prompt tokens
+
+k is how short the cache will be: 0 up to a use of 80 %, 1 at 100 %. r is 1 up to a mean g of 40 %, 0 at 80 %: short
 caches need the evenest spread. What is told of other replicas is believed for 0.2 s and then less and less, until at
 1 s each instance is taken for the mean of all; f is the mean of that belief.
 
@@ -22,6 +27,9 @@ caches need the evenest spread. What is told of other replicas is believed for 0
   are exact, are nearly all there is to know; elsewhere it would act on snapshots that are older than a prompt takes.
 - `harm`: a long prompt of u tokens, work w(u) = work_of(u), goes where few will wait behind it unawares. With the share
   not squared, middling prompts gathered as well, and near the knee those who decoded beside them missed their TPOT.
+- `used`: gauges are late and do not show what is queued, and one long prompt takes a third of a short cache. c * t is
+  there for preempted requests, which are neither in the cache nor awaiting. Nobody says how many tokens a cache holds;
+  c is the fleet's, so that between unequal caches c * t is off by as much as they differ.
 - base and token of a candidate are drawn to the median of all unless they differ clearly: noise in an estimate must not
   shift load, for the shifted load would confirm it. A provider has no trusted token cost: base and `awaiting` remain.
 """
@@ -45,6 +53,7 @@ FEW = 4.0  # in-flight requests below which shares of them mean little
 FIT_WEIGHT_MIN = 5.0  # samples below which an instance is taken for a typical one
 UNKNOWN_BASE_MS = 50.0  # while nothing has been learned of anybody: any figure will do that makes backlog count
 UNKNOWN_TOKEN_MS = 0.05
+USED_MOST = 2.0  # KV caches' worth of tokens, beyond which it makes no difference
 TOKEN_MS_MIN = 1e-9  # below it a token costs nothing, and a division by it overflows
 
 
@@ -64,6 +73,7 @@ class Constants(Struct, frozen=True, kw_only=True):
         slow_from: slowness that is still noise: TTFT of a healthy provider reaches 1.3 in the mean.
         kv, queue_ms: at a full KV cache, what the cost is multiplied by, less one, and what each request in the
             engine's queue adds; both rise from 80 %. A queue in front of a free cache is gone before it is told of.
+        ahead: how much of what gauges do not show yet counts; at 0, k is of the gauge alone.
         tie: relative difference in cost that does not matter.
         retest_share, retest_after_ms, retest_growth: see `retest.py`.
     """
@@ -83,6 +93,7 @@ class Constants(Struct, frozen=True, kw_only=True):
     slow_from: Factor = 1.5
     kv: Factor = 6.0
     queue_ms: Factor = 500.0
+    ahead: Factor = 1.0
     tie: Share = 0.02
     retest_share: Share = SHARE
     retest_after_ms: Annotated[int, Meta(ge=1)] = AFTER_MS
@@ -104,7 +115,8 @@ class Constants(Struct, frozen=True, kw_only=True):
 def costs_ms(candidates: Sequence[InstanceView], request: Request, now_ms: int, k: Constants) -> list[float]:
     """Return the cost of each candidate, milliseconds and more than 0."""
     bases, rates, trust = _lines(candidates, k)
-    pressures, room = _pressures(candidates)
+    size = float(request.prompt_tokens)
+    pressures, room = _pressures(candidates, size, k.ahead)
     beliefs = _beliefs(candidates, now_ms)
     held = tokens = foreign = 0
     load = belief_sum = believed = 0.0
@@ -121,7 +133,6 @@ def costs_ms(candidates: Sequence[InstanceView], request: Request, now_ms: int, 
     mean = foreign / believed if believed > 0.0 else 0.0
     typical = trust * tokens / held if held else 0.0
     even = number / load if load > TOKEN_MS_MIN else 0.0
-    size = float(request.prompt_tokens)
     long = size / (size + k.long_tokens) if size else 0.0
     harm = k.harm_strangers * trust * work_of(size) * (long * long)
     fresh = belief_sum / number
@@ -165,22 +176,40 @@ def _beliefs(candidates: Sequence[InstanceView], now_ms: int) -> list[float]:
     return beliefs
 
 
-def _pressures(candidates: Sequence[InstanceView]) -> tuple[list[float], float]:
-    """Return how short each KV cache is, and how little that matters as yet.
+def _pressures(candidates: Sequence[InstanceView], size: float, ahead: float) -> tuple[list[float], float]:
+    """Return how short each KV cache will be with a prompt of `size` tokens, and how little that matters as yet.
 
-    The first is 0 up to the threshold of the score and 1 when the cache is full; the second is 1 up to a mean use of
-    half the threshold and 0 at it.
+    The first is 0 up to the threshold of the score, 1 when the cache is full, more when more is held than fits; the
+    second is 1 up to a mean use, as shown, of half the threshold and 0 at it.
     """
-    pressures: list[float] = []
-    used = thresholds = 0.0
+    shown = thresholds = 0.0
+    inside = 0  # prompt tokens past their first token, which is where gauges see them
+    rows: list[tuple[float, float | None, int, int]] = []
     for view in candidates:
-        usage, threshold = view.state.kv_usage or 0.0, view.config.kv_threshold
-        used += usage
+        threshold, usage = view.config.kv_threshold, view.state.kv_usage
+        held = view.in_flight_tokens + view.others_in_flight_tokens
+        awaiting = view.awaiting_tokens + view.others_awaiting_tokens
+        if usage is not None:
+            shown += usage
+            inside += held - awaiting
         thresholds += threshold
-        pressures.append(0.0 if usage <= threshold else (usage - threshold) / (1.0 - threshold))
-    if used >= thresholds:
+        rows.append((threshold, usage, held, awaiting))
+    per_token = ahead * shown / inside if inside > 0 else 0.0
+    own = per_token * size
+    pressures: list[float] = []
+    for threshold, usage, held, awaiting in rows:
+        if usage is None:
+            pressures.append(0.0)
+            continue
+        used, also = usage + per_token * awaiting, per_token * held
+        used = own + (used if used > also else also)
+        if used <= threshold:
+            pressures.append(0.0)
+        else:
+            pressures.append(((used if used < USED_MOST else USED_MOST) - threshold) / (1.0 - threshold))
+    if shown >= thresholds:
         return pressures, 0.0
-    return pressures, min(1.0, 2.0 - 2.0 * used / thresholds)
+    return pressures, min(1.0, 2.0 - 2.0 * shown / thresholds)
 
 
 def _lines(candidates: Sequence[InstanceView], k: Constants) -> tuple[list[float], list[float], float]:
