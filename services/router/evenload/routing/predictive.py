@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from evenload.routing.policy import Choice, InstanceView, Request, Rng
-from evenload.routing.predictive_cost import Constants, costs_ms
+from evenload.routing.predictive_cost import Constants, costs_ms, tie_width
 from evenload.routing.retest import due
 
 
@@ -45,13 +45,14 @@ class Predictive:
         costs = costs_ms(candidates, request, now_ms, k)
         if len(costs) == 1:
             return Choice(index=0, reason="only", probability=1.0, costs=costs)
+        tie = tie_width(candidates, k)
         test = due(candidates, now_ms, k.retest_share, k.retest_after_ms, k.retest_growth)
         if test is None:
-            return _least(costs, k.tie, rng)
+            return _least(costs, tie, rng)
         if rng.random() < test.probability:
-            chance = test.probability + (1.0 - test.probability) * _chance(costs, k.tie, test.candidate)
+            chance = test.probability + (1.0 - test.probability) * _chance(costs, tie, test.candidate)
             return Choice(index=test.candidate, reason="probe", probability=chance, costs=costs)
-        choice = _least(costs, k.tie, rng)
+        choice = _least(costs, tie, rng)
         chance = choice.probability * (1.0 - test.probability)
         return replace(choice, probability=chance + (test.probability if choice.index == test.candidate else 0.0))
 

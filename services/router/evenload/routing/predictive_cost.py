@@ -65,6 +65,7 @@ class Constants(Struct, frozen=True, kw_only=True):
         kv, queue_ms: at a full KV cache, what the cost is multiplied by, less one, and what each request in the
             engine's queue adds; both rise from 80 %. A queue in front of a free cache is gone before it is told of.
         tie: relative difference in cost that does not matter.
+        tie_crowded: by how much that grows where a replica's own traffic is next to nothing (`tie_width`).
         retest_share, retest_after_ms, retest_growth: see `retest.py`.
     """
 
@@ -84,6 +85,7 @@ class Constants(Struct, frozen=True, kw_only=True):
     kv: Factor = 6.0
     queue_ms: Factor = 500.0
     tie: Share = 0.02
+    tie_crowded: Factor = 2.4
     retest_share: Share = SHARE
     retest_after_ms: Annotated[int, Meta(ge=1)] = AFTER_MS
     retest_growth: Factor = GROWTH
@@ -147,6 +149,25 @@ def costs_ms(candidates: Sequence[InstanceView], request: Request, now_ms: int, 
             cost = (cost + k.queue_ms * pressure * (state.waiting or 0)) * (1.0 + k.kv * pressure)
         costs.append(cost)
     return costs
+
+
+def tie_width(candidates: Sequence[InstanceView], k: Constants) -> float:
+    """Return the relative difference in cost that does not matter to this replica.
+
+    With `own` of `all` requests in flight at n candidates, this replica's traffic fills `full` = n * own / all of them:
+
+        width = tie + tie_crowded * max(0, 1 - full)^2
+
+    Where it fills less than one, it can have no instance of its own, its leases tell next to nothing, and all replicas
+    know the same old counts: who is cheapest by those is sent everybody's requests until the next snapshot. So the
+    requests are spread at random over all that are about as cheap.
+    """
+    own = everybody = 1
+    for view in candidates:
+        own += view.in_flight
+        everybody += view.in_flight + view.others_in_flight
+    empty = 1.0 - len(candidates) * own / everybody
+    return k.tie + k.tie_crowded * empty * empty if empty > 0.0 else k.tie
 
 
 def _beliefs(candidates: Sequence[InstanceView], now_ms: int) -> list[float]:
