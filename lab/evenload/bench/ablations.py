@@ -37,6 +37,7 @@ ABLATIONS: Final = (
     Ablation("refusals", "predictive:cooling=0", ("s13-overload",), "unserved_share"),
     Ablation("short KV cache", "predictive:kv=0,queue_ms=0", ("s6-kv",), "preemptions"),
     Ablation("re-tests", "predictive:retest_share=0", ("s7-step",), "back90_s"),
+    Ablation("wide ties among very many replicas", "predictive:tie_crowded=0", ("s11-r32",)),
     Ablation("ties", "predictive:tie=0", ("s1-u85", "s10-stale-5000")),
 )
 
