@@ -2,9 +2,10 @@
 
     cost = (predicted TTFT + crowding + harm to others + errors) * slowness * KV pressure       `predictive_cost.py`
 
-The least cost of all candidates wins, ties within 2 % at random. Rare single re-tests find out whether a shunned
-instance has healed (`retest.py`), and `slowness` (`evenload.scoring.slowness`) is lifted by one good answer; there is
-no ramp, because the balancing itself bounds a newcomer: it is dear as soon as its share of requests awaits a token.
+The least cost of all candidates wins, ties within 2 % (more among very many replicas: `tie_width`) at random. Rare
+single re-tests find out whether a shunned instance has healed (`retest.py`), and `slowness`
+(`evenload.scoring.slowness`) is lifted by one good answer; there is no ramp, because the balancing itself bounds a
+newcomer: it is dear as soon as its share of requests awaits a token.
 
 What it does not handle: prompts whose prefix is cached count less (`cached_tokens`), but nothing is done to make
 prefixes meet their cache; requests are never held back or hedged.
