@@ -8,7 +8,7 @@ import pytest
 from evenload.routing import POLICIES, InstanceView, Request
 from evenload.routing.backlog import REPORT_AGE_MS, expect, explained_ms, work_before
 from evenload.routing.predictive import Predictive
-from evenload.routing.predictive_cost import UNKNOWN_BASE_MS, Constants, costs_ms
+from evenload.routing.predictive_cost import UNKNOWN_BASE_MS, Constants, costs_ms, tie_width
 from evenload.routing.retest import AFTER_MS, GROWTH, SHARE, due
 from evenload.scoring.prediction import work_of
 from tests.routing.views import NOW_MS, view
@@ -200,11 +200,60 @@ def test_an_overloaded_engine_that_taught_a_token_cost_of_nothing_draws_no_herd(
     assert fleet[7] >= fleet[0]
 
 
+@pytest.mark.parametrize(("least", "counts"), [(0.1, 1.0), (0.25, 0.1), (0.3, 0.0)])
+def test_evenness_is_left_to_chance_where_own_traffic_is_a_small_share(least: float, counts: float) -> None:
+    # 10 of 39 in flight are one's own: a share of (10 + 1) / (39 + 1) = 0.275
+    own = {"in_flight": 5, "in_flight_tokens": 5000}
+    told = {"others_in_flight": 29, "others_in_flight_tokens": 29_000}
+    views = [engine("a", own), engine("b", own | told)]
+    only = {"strangers": 0.0, "harm_strangers": 0.0, "tie_crowded": 0.0}
+    a, b = costs(*views, even_share=least, **only)
+    full_a, full_b = costs(*views, even_share=0.0, **only)
+    assert b - a == pytest.approx(counts * (full_b - full_a))
+
+
 def test_costs_within_two_percent_are_ties() -> None:
     views = [provider("a"), provider("b", base_ms=201.0), provider("c", {"awaiting": 1})]
     choices = [Predictive().choose(views, REQUEST, NOW_MS, random.Random(seed)) for seed in range(200)]
     assert {choice.index for choice in choices} == {0, 1}
     assert {(choice.reason, choice.probability) for choice in choices} == {("tie", 0.5)}
+
+
+def crowd(own: int, others: tuple[int, int, int, int], **known: object) -> list[InstanceView]:
+    """Four engines with own requests at the first; `known` is of the last."""
+    loads = [{"others_in_flight": count, "others_in_flight_tokens": 1000 * count} for count in others]
+    views = [engine(name, load) for name, load in zip("abc", loads[:3], strict=True)]
+    views[0].in_flight = own
+    return [*views, engine("d", loads[3], **known)]
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "width"),
+    [
+        (40, (0, 0, 0, 0), 0.02),  # the only replica
+        (0, (0, 0, 0, 0), 0.02),  # an idle fleet
+        (24, (15, 20, 20, 20), 0.02),  # 25 of 100, one of four engines is its own
+        (4, (20, 25, 25, 25), 0.02 + 2.4 * 0.8 * 0.8),  # 5 of 100: a fifth of an engine
+        (0, (24, 25, 25, 25), 0.02 + 2.4 * 0.96 * 0.96),  # 1 of 100
+    ],
+)
+def test_ties_widen_where_own_traffic_fills_less_than_one_instance(
+    own: int, others: tuple[int, int, int, int], width: float
+) -> None:
+    assert tie_width(crowd(own, others), Constants()) == pytest.approx(width)
+    assert tie_width(crowd(own, others), Constants(tie_crowded=0)) == 0.02
+
+
+def test_a_replica_among_very_many_spreads_its_requests_but_not_to_who_is_slow() -> None:
+    """As seen in S11: 32 replicas all sent to whoever was cheapest by the same snapshot."""
+    views = crowd(1, (30, 20, 30, 30), slowness=17.0)
+    rng = random.Random(4)
+    spread = Counter(Predictive().choose(views, REQUEST, NOW_MS, rng).index for _ in range(900))
+    assert set(spread) == {0, 1, 2}
+    assert min(spread.values()) > 250
+    assert {Predictive(tie_crowded=0, even_share=0).choose(views, REQUEST, NOW_MS, rng).index for _ in range(100)} == {
+        1
+    }
 
 
 def test_whoever_awaits_a_first_token_or_was_heard_is_not_retested() -> None:

@@ -38,6 +38,8 @@ ABLATIONS: Final = (
     Ablation("short KV cache", "predictive:kv=0,queue_ms=0", ("s6-kv",), "preemptions"),
     Ablation("prompts that gauges do not show yet", "predictive:ahead=0", ("s6-kv",)),
     Ablation("re-tests", "predictive:retest_share=0", ("s7-step",), "back90_s"),
+    Ablation("evenness left to chance among many replicas", "predictive:even_share=0", ("s11-r8",)),
+    Ablation("wide ties among very many replicas", "predictive:tie_crowded=0", ("s11-r32",)),
     Ablation("ties", "predictive:tie=0", ("s1-u85", "s10-stale-5000")),
 )
 

@@ -75,7 +75,7 @@ class TelemetryPath:
     snapshot_p99_ms: float = 50.0
     linger_ms: float = 20.0
     gauge_interval_ms: float | None = 250.0
-    flush_ms: float = 100.0
+    flush_ms: float = 25.0
     heartbeat_ms: float = 2000.0
     stalls_ms: tuple[tuple[float, float], ...] = ()
     duplicate_share: float = 0.0

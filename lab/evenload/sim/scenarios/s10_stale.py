@@ -26,7 +26,7 @@ def _stale(gauge_ms: float, delay: float) -> TelemetryPath:
         event_p99_ms=150.0 * delay,
         snapshot_p50_ms=10.0 * delay,
         snapshot_p99_ms=50.0 * delay,
-        flush_ms=100.0 * delay,
+        flush_ms=25.0 * delay,
     )
 
 

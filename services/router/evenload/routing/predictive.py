@@ -2,9 +2,10 @@
 
     cost = (predicted TTFT + crowding + harm to others + errors) * slowness * KV pressure       `predictive_cost.py`
 
-The least cost of all candidates wins, ties within 2 % at random. Rare single re-tests find out whether a shunned
-instance has healed (`retest.py`), and `slowness` (`evenload.scoring.slowness`) is lifted by one good answer; there is
-no ramp, because the balancing itself bounds a newcomer: it is dear as soon as its share of requests awaits a token.
+The least cost of all candidates wins, ties within 2 % (more among very many replicas: `tie_width`) at random. Rare
+single re-tests find out whether a shunned instance has healed (`retest.py`), and `slowness`
+(`evenload.scoring.slowness`) is lifted by one good answer; there is no ramp, because the balancing itself bounds a
+newcomer: it is dear as soon as its share of requests awaits a token.
 
 What it does not handle: prompts whose prefix is cached count less (`cached_tokens`), but nothing is done to make
 prefixes meet their cache; requests are never held back or hedged.
@@ -16,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from evenload.routing.policy import Choice, InstanceView, Request, Rng
-from evenload.routing.predictive_cost import Constants, costs_ms
+from evenload.routing.predictive_cost import Constants, costs_ms, tie_width
 from evenload.routing.retest import due
 
 
@@ -45,13 +46,14 @@ class Predictive:
         costs = costs_ms(candidates, request, now_ms, k)
         if len(costs) == 1:
             return Choice(index=0, reason="only", probability=1.0, costs=costs)
+        tie = tie_width(candidates, k)
         test = due(candidates, now_ms, k.retest_share, k.retest_after_ms, k.retest_growth)
         if test is None:
-            return _least(costs, k.tie, rng)
+            return _least(costs, tie, rng)
         if rng.random() < test.probability:
-            chance = test.probability + (1.0 - test.probability) * _chance(costs, k.tie, test.candidate)
+            chance = test.probability + (1.0 - test.probability) * _chance(costs, tie, test.candidate)
             return Choice(index=test.candidate, reason="probe", probability=chance, costs=costs)
-        choice = _least(costs, k.tie, rng)
+        choice = _least(costs, tie, rng)
         chance = choice.probability * (1.0 - test.probability)
         return replace(choice, probability=chance + (test.probability if choice.index == test.candidate else 0.0))
 

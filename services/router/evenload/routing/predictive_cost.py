@@ -5,7 +5,7 @@ flight of which o are other replicas', l = n * token over the candidates' mean o
 the KV caches and freshness f of the snapshots:
 
     ttft   = base * (1 + awaiting * own requests awaiting first token) + token * x
-    crowd  = token * trust * p * (load * l + load_square * l^2 + f^2 * r * strangers * o / (n + 4))
+    crowd  = token * trust * p * (e * (load * l + load_square * l^2) + f^2 * r * strangers * o / (n + 4))
     harm   = token * trust * w(u) * f^2 * harm_strangers * (u / (u + long_tokens))^2 * o / (n + 4)
     errors = fail_ms * errors / (successes + 1)                          from the second error in 10 s on
     cost   = (ttft + crowd + harm + errors) * max(1, slowness / slow_from) * (1 + cooling, while it cools after a 429)
@@ -22,7 +22,8 @@ caches need the evenest spread. What is told of other replicas is believed for 0
 
 - `awaiting` tells equal providers apart: one that stops answering fills up and is left alone before any answer is late.
   The other replicas' requests are left out: they are 0.2 s old, and with them a stuck provider was left later.
-- `crowd` keeps decoders even, in shares of capacity. Its `strangers` term makes an instance dearer the more of its load
+- `crowd` keeps decoders even, in shares of capacity; e is 1 for a replica with a fifth of all in flight, 0 with a
+  tenth (`_evenness`): many replicas that all act on what is told of the others overshoot, fresh snapshots or not. Its `strangers` term makes an instance dearer the more of its load
   comes from other replicas, so that each replica comes to prefer some instances by itself. There its own leases, which
   are exact, are nearly all there is to know; elsewhere it would act on snapshots that are older than a prompt takes.
 - `harm`: a long prompt of u tokens, work w(u) = work_of(u), goes where few will wait behind it unawares. With the share
@@ -63,6 +64,7 @@ class Constants(Struct, frozen=True, kw_only=True):
     Attributes:
         awaiting: of base, per request awaiting: 5 % lets a stuck provider have one or two more than the others.
         load, load_square: evenness of decoders; less, and TPOT suffers; more, and TTFT does.
+        even_share: own share of all in flight up to which evenness is left to chance; it counts in full from twice that.
         strangers: how much a replica keeps to itself; at 8 it spills over to others' instances too late.
         harm_strangers, long_tokens: where long prompts go; without, 1 to 2 % of short ones wait seconds.
         base_spread, token_spread: relative difference from the median that is believed by half.
@@ -75,12 +77,14 @@ class Constants(Struct, frozen=True, kw_only=True):
             engine's queue adds; both rise from 80 %. A queue in front of a free cache is gone before it is told of.
         ahead: how much of what gauges do not show yet counts; at 0, k is of the gauge alone.
         tie: relative difference in cost that does not matter.
+        tie_crowded: by how much that grows where a replica's own traffic is next to nothing (`tie_width`).
         retest_share, retest_after_ms, retest_growth: see `retest.py`.
     """
 
     awaiting: Factor = 0.05
     load: Factor = 1.5
     load_square: Factor = 1.5
+    even_share: Share = 0.1
     strangers: Factor = 5.0
     harm_strangers: Factor = 24.0
     long_tokens: Factor = 8_000.0
@@ -95,6 +99,7 @@ class Constants(Struct, frozen=True, kw_only=True):
     queue_ms: Factor = 500.0
     ahead: Factor = 1.0
     tie: Share = 0.02
+    tie_crowded: Factor = 2.4
     retest_share: Share = SHARE
     retest_after_ms: Annotated[int, Meta(ge=1)] = AFTER_MS
     retest_growth: Factor = GROWTH
@@ -118,10 +123,11 @@ def costs_ms(candidates: Sequence[InstanceView], request: Request, now_ms: int, 
     size = float(request.prompt_tokens)
     pressures, room = _pressures(candidates, size, k.ahead)
     beliefs = _beliefs(candidates, now_ms)
-    held = tokens = foreign = 0
+    held = tokens = foreign = own = 0
     load = belief_sum = believed = 0.0
     for view, token_ms, belief in zip(candidates, rates, beliefs, strict=True):
         others = view.others_in_flight
+        own += view.in_flight
         held += view.in_flight + others
         tokens += view.in_flight_tokens + view.others_in_flight_tokens
         load += (view.in_flight + others) * token_ms
@@ -137,14 +143,16 @@ def costs_ms(candidates: Sequence[InstanceView], request: Request, now_ms: int, 
     harm = k.harm_strangers * trust * work_of(size) * (long * long)
     fresh = belief_sum / number
     aloof = (harm + typical * k.strangers * room) * fresh * fresh
-    awaiting, load_linear, load_square, slow_from = k.awaiting, k.load, k.load_square, k.slow_from
+    evenness = _evenness(own, held, k.even_share) * typical
+    load_linear, load_square = k.load * evenness, k.load_square * evenness
+    awaiting, slow_from = k.awaiting, k.slow_from
     costs: list[float] = []
     for view, base_ms, token_ms, pressure, belief in zip(candidates, bases, rates, pressures, beliefs, strict=True):
         foreigners = mean + belief * (view.others_in_flight - mean)
         count = view.in_flight + foreigners
         share = count * token_ms * even
         work = work_before(view, request, now_ms, token_ms)
-        work += typical * share * (load_linear + load_square * share) + aloof * foreigners / (count + FEW)
+        work += share * (load_linear + load_square * share) + aloof * foreigners / (count + FEW)
         cost = base_ms * (1.0 + awaiting * view.awaiting) + token_ms * work
         state = view.state
         if state.err_sum > 1:  # one odd failure convicts nobody
@@ -158,6 +166,33 @@ def costs_ms(candidates: Sequence[InstanceView], request: Request, now_ms: int, 
             cost = (cost + k.queue_ms * pressure * (state.waiting or 0)) * (1.0 + k.kv * pressure)
         costs.append(cost)
     return costs
+
+
+def _evenness(own: int, everybody: int, least: float) -> float:
+    """Return how much evenness of decoders counts: 0 up to an own share of `least` of all in flight, 1 from twice that."""
+    share = (own + 1) / (everybody + 1)
+    if share >= 2.0 * least:  # also where `least` is 0: the fading is off
+        return 1.0
+    return share / least - 1.0 if share > least else 0.0
+
+
+def tie_width(candidates: Sequence[InstanceView], k: Constants) -> float:
+    """Return the relative difference in cost that does not matter to this replica.
+
+    With `own` of `all` requests in flight at n candidates, this replica's traffic fills `full` = n * own / all of them:
+
+        width = tie + tie_crowded * max(0, 1 - full)^2
+
+    Where it fills less than one, it can have no instance of its own, its leases tell next to nothing, and all replicas
+    know the same old counts: who is cheapest by those is sent everybody's requests until the next snapshot. So the
+    requests are spread at random over all that are about as cheap.
+    """
+    own = everybody = 1
+    for view in candidates:
+        own += view.in_flight
+        everybody += view.in_flight + view.others_in_flight
+    empty = 1.0 - len(candidates) * own / everybody
+    return k.tie + k.tie_crowded * empty * empty if empty > 0.0 else k.tie
 
 
 def _beliefs(candidates: Sequence[InstanceView], now_ms: int) -> list[float]:
