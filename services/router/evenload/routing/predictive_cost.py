@@ -13,7 +13,7 @@ the KV caches and freshness f of the snapshots:
 
 With the share g of a cache that the gauges show, prompt tokens t in flight there of which a await their first token:
 
-    c    = sum of g / sum of (t - a), over all candidates: use per prompt token in a cache, with its answer so far
+    c    = (1 - r) * sum of g / sum of (t - a), over all candidates: use per prompt token in a cache, with its answer
     used = max(g + c * a, c * t) + c * prompt tokens
 
 k is how short the cache will be: 0 up to a use of 80 %, 1 at 100 %. r is 1 up to a mean g of 40 %, 0 at 80 %: short
@@ -28,7 +28,8 @@ caches need the evenest spread. What is told of other replicas is believed for 0
 - `harm`: a long prompt of u tokens, work w(u) = work_of(u), goes where few will wait behind it unawares. With the share
   not squared, middling prompts gathered as well, and near the knee those who decoded beside them missed their TPOT.
 - `used`: gauges are late and do not show what is queued, and one long prompt takes a third of a short cache. c * t is
-  there for preempted requests, which are neither in the cache nor awaiting. Nobody says how many tokens a cache holds;
+  there for preempted requests, which are neither in the cache nor awaiting. The factor 1 - r: a prompt half computed is
+  in g as well as in a, so that long ones (S5) passed for full caches. Nobody says how many tokens a cache holds;
   c is the fleet's, so that between unequal caches c * t is off by as much as they differ.
 - base and token of a candidate are drawn to the median of all unless they differ clearly: noise in an estimate must not
   shift load, for the shifted load would confirm it. A provider has no trusted token cost: base and `awaiting` remain.
@@ -194,7 +195,8 @@ def _pressures(candidates: Sequence[InstanceView], size: float, ahead: float) ->
             inside += held - awaiting
         thresholds += threshold
         rows.append((threshold, usage, held, awaiting))
-    per_token = ahead * shown / inside if inside > 0 else 0.0
+    room = 0.0 if shown >= thresholds else min(1.0, 2.0 - 2.0 * shown / thresholds)
+    per_token = ahead * (1.0 - room) * shown / inside if inside > 0 else 0.0
     own = per_token * size
     pressures: list[float] = []
     for threshold, usage, held, awaiting in rows:
@@ -207,9 +209,7 @@ def _pressures(candidates: Sequence[InstanceView], size: float, ahead: float) ->
             pressures.append(0.0)
         else:
             pressures.append(((used if used < USED_MOST else USED_MOST) - threshold) / (1.0 - threshold))
-    if shown >= thresholds:
-        return pressures, 0.0
-    return pressures, min(1.0, 2.0 - 2.0 * shown / thresholds)
+    return pressures, room
 
 
 def _lines(candidates: Sequence[InstanceView], k: Constants) -> tuple[list[float], list[float], float]:
