@@ -147,28 +147,36 @@ def test_a_full_kv_cache_and_its_queue_are_dear_a_queue_alone_is_not() -> None:
 
 
 def test_prompts_that_gauges_do_not_show_yet_fill_a_cache() -> None:
-    """0.6 + 0.2 of the caches are used by 8000 prompt tokens past their first token: a cache holds 10,000 of them."""
+    """0.7 + 0.5 of the caches are used by 6000 prompt tokens; half of 2e-4 a token, for the mean use is 60 %."""
     views = [
-        engine("a", {"in_flight_tokens": 7000, "others_in_flight_tokens": 1000, "awaiting_tokens": 2000}, kv_usage=0.6),
-        engine("b", {"in_flight_tokens": 2000}, kv_usage=0.2),
+        engine("a", {"in_flight_tokens": 5000, "others_in_flight_tokens": 1000, "awaiting_tokens": 2000}, kv_usage=0.7),
+        engine("b", {"in_flight_tokens": 2000}, kv_usage=0.5),
     ]
     off = {"load": 0, "load_square": 0, "strangers": 0, "harm_strangers": 0}
-    blind = costs(*views, ahead=0, **off)
-    seen = costs(*views, **off)
-    assert seen[1] == blind[1]  # 0.2 and 0.1 for the request
+    blind, seen = costs(*views, ahead=0, **off), costs(*views, **off)
+    assert seen[1] == blind[1]  # 0.5 and 0.1 for the request
     assert blind[0] == 40.0 + 0.03 * work_of(3000.0)
-    assert seen[0] == pytest.approx(blind[0] * (1.0 + 6.0 * (0.6 + 0.2 + 0.1 - 0.8) / 0.2))
+    assert seen[0] == pytest.approx(blind[0] * (1.0 + 6.0 * (0.7 + 0.2 + 0.1 - 0.8) / 0.2))
 
 
 def test_preempted_requests_count_though_no_gauge_shows_them() -> None:
-    """Use of 0.7 + 0.7 by 14,000 tokens past their first token, of which a has 10,000."""
+    """Use of 1.4 in two caches by 10,500 tokens, at a mean of 70 %: 0.75 * 1.4 / 10,500 = 1e-4 a token."""
     views = [
-        engine("a", {"in_flight_tokens": 10_000}, kv_usage=0.7),
-        engine("b", {"others_in_flight_tokens": 4000}, kv_usage=0.7),
+        engine("a", {"in_flight_tokens": 9500}, kv_usage=0.71),
+        engine("b", {"others_in_flight_tokens": 1000}, kv_usage=0.69),
     ]
     dear, cheap = costs(*views, load=0, load_square=0, strangers=0, harm_strangers=0)
-    assert cheap == 40.0 + 0.03 * work_of(1000.0)  # 0.7 and 0.1 for the request
-    assert dear == pytest.approx(cheap * (1.0 + 6.0 * (1.0 + 0.1 - 0.8) / 0.2))
+    assert cheap == 40.0 + 0.03 * work_of(1000.0)  # 0.69 and 0.1 for the request
+    assert dear == pytest.approx(cheap * (1.0 + 6.0 * (0.95 + 0.1 - 0.8) / 0.2))
+
+
+def test_where_caches_are_mostly_free_the_gauges_alone_count() -> None:
+    """As seen in S5: a long prompt half computed is in the gauge and awaiting, too, and passed for a full cache."""
+    views = [
+        engine("a", {"in_flight_tokens": 60_000, "awaiting_tokens": 59_000}, kv_usage=0.5),
+        engine("b", {"in_flight_tokens": 2000}, kv_usage=0.3),
+    ]
+    assert costs(*views) == costs(*views, ahead=0)
 
 
 def test_what_a_few_tokens_say_of_the_caches_is_bounded_and_gaugeless_instances_stay_out_of_it() -> None:
@@ -251,9 +259,8 @@ def test_a_replica_among_very_many_spreads_its_requests_but_not_to_who_is_slow()
     spread = Counter(Predictive().choose(views, REQUEST, NOW_MS, rng).index for _ in range(900))
     assert set(spread) == {0, 1, 2}
     assert min(spread.values()) > 250
-    assert {Predictive(tie_crowded=0, even_share=0).choose(views, REQUEST, NOW_MS, rng).index for _ in range(100)} == {
-        1
-    }
+    alone = Predictive(tie_crowded=0, even_share=0)
+    assert {alone.choose(views, REQUEST, NOW_MS, rng).index for _ in range(100)} == {1}
 
 
 def test_whoever_awaits_a_first_token_or_was_heard_is_not_retested() -> None:

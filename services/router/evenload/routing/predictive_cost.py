@@ -13,7 +13,7 @@ the KV caches and freshness f of the snapshots:
 
 With the share g of a cache that the gauges show, prompt tokens t in flight there of which a await their first token:
 
-    c    = sum of g / sum of (t - a), over all candidates: use per prompt token in a cache, with its answer so far
+    c    = (1 - r) * sum of g / sum of (t - a), over all candidates: use per prompt token in a cache, with its answer
     used = max(g + c * a, c * t) + c * prompt tokens
 
 k is how short the cache will be: 0 up to a use of 80 %, 1 at 100 %. r is 1 up to a mean g of 40 %, 0 at 80 %: short
@@ -22,14 +22,16 @@ caches need the evenest spread. What is told of other replicas is believed for 0
 
 - `awaiting` tells equal providers apart: one that stops answering fills up and is left alone before any answer is late.
   The other replicas' requests are left out: they are 0.2 s old, and with them a stuck provider was left later.
-- `crowd` keeps decoders even, in shares of capacity; e is 1 for a replica with a fifth of all in flight, 0 with a
-  tenth (`_evenness`): many replicas that all act on what is told of the others overshoot, fresh snapshots or not. Its `strangers` term makes an instance dearer the more of its load
-  comes from other replicas, so that each replica comes to prefer some instances by itself. There its own leases, which
-  are exact, are nearly all there is to know; elsewhere it would act on snapshots that are older than a prompt takes.
+- `crowd` keeps decoders even, in shares of capacity; e is 1 for a replica with a fifth of all in flight, 0 with a tenth
+  (`_evenness`): many replicas that all level what they are told of each other overshoot, however fresh it is. Its
+  `strangers` term makes an instance dearer the more of its load comes from other replicas, so that each replica comes
+  to prefer some instances by itself. There its own leases, which are exact, are nearly all there is to know; elsewhere it
+  would act on snapshots that are older than a prompt takes.
 - `harm`: a long prompt of u tokens, work w(u) = work_of(u), goes where few will wait behind it unawares. With the share
   not squared, middling prompts gathered as well, and near the knee those who decoded beside them missed their TPOT.
 - `used`: gauges are late and do not show what is queued, and one long prompt takes a third of a short cache. c * t is
-  there for preempted requests, which are neither in the cache nor awaiting. Nobody says how many tokens a cache holds;
+  there for preempted requests, which are neither in the cache nor awaiting. The factor 1 - r: a prompt half computed is
+  in g as well as in a, so that long ones (S5) passed for full caches. Nobody says how many tokens a cache holds;
   c is the fleet's, so that between unequal caches c * t is off by as much as they differ.
 - base and token of a candidate are drawn to the median of all unless they differ clearly: noise in an estimate must not
   shift load, for the shifted load would confirm it. A provider has no trusted token cost: base and `awaiting` remain.
@@ -64,7 +66,7 @@ class Constants(Struct, frozen=True, kw_only=True):
     Attributes:
         awaiting: of base, per request awaiting: 5 % lets a stuck provider have one or two more than the others.
         load, load_square: evenness of decoders; less, and TPOT suffers; more, and TTFT does.
-        even_share: own share of all in flight up to which evenness is left to chance; it counts in full from twice that.
+        even_share: own share of all in flight up to which evenness is left to chance; twice that counts in full.
         strangers: how much a replica keeps to itself; at 8 it spills over to others' instances too late.
         harm_strangers, long_tokens: where long prompts go; without, 1 to 2 % of short ones wait seconds.
         base_spread, token_spread: relative difference from the median that is believed by half.
@@ -169,7 +171,7 @@ def costs_ms(candidates: Sequence[InstanceView], request: Request, now_ms: int, 
 
 
 def _evenness(own: int, everybody: int, least: float) -> float:
-    """Return how much evenness of decoders counts: 0 up to an own share of `least` of all in flight, 1 from twice that."""
+    """Return how much evenness of decoders counts: 0 up to a share `least` of all in flight, 1 from twice that."""
     share = (own + 1) / (everybody + 1)
     if share >= 2.0 * least:  # also where `least` is 0: the fading is off
         return 1.0
@@ -229,7 +231,8 @@ def _pressures(candidates: Sequence[InstanceView], size: float, ahead: float) ->
             inside += held - awaiting
         thresholds += threshold
         rows.append((threshold, usage, held, awaiting))
-    per_token = ahead * shown / inside if inside > 0 else 0.0
+    room = 0.0 if shown >= thresholds else min(1.0, 2.0 - 2.0 * shown / thresholds)
+    per_token = ahead * (1.0 - room) * shown / inside if inside > 0 else 0.0
     own = per_token * size
     pressures: list[float] = []
     for threshold, usage, held, awaiting in rows:
@@ -242,9 +245,7 @@ def _pressures(candidates: Sequence[InstanceView], size: float, ahead: float) ->
             pressures.append(0.0)
         else:
             pressures.append(((used if used < USED_MOST else USED_MOST) - threshold) / (1.0 - threshold))
-    if shown >= thresholds:
-        return pressures, 0.0
-    return pressures, min(1.0, 2.0 - 2.0 * shown / thresholds)
+    return pressures, room
 
 
 def _lines(candidates: Sequence[InstanceView], k: Constants) -> tuple[list[float], list[float], float]:
