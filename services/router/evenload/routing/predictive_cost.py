@@ -25,8 +25,8 @@ caches need the evenest spread. What is told of other replicas is believed for 0
 - `crowd` keeps decoders even, in shares of capacity; e is 1 for a replica with a fifth of all in flight, 0 with a tenth
   (`_evenness`): many replicas that all level what they are told of each other overshoot, however fresh it is. Its
   `strangers` term makes an instance dearer the more of its load comes from other replicas, so that each replica comes
-  to prefer some instances by itself. There its own leases, which are exact, are nearly all there is to know; elsewhere it
-  would act on snapshots that are older than a prompt takes.
+  to prefer some instances by itself. There its own leases, which are exact, are nearly all there is to know; elsewhere
+  it would act on snapshots that are older than a prompt takes.
 - `harm`: a long prompt of u tokens, work w(u) = work_of(u), goes where few will wait behind it unawares. With the share
   not squared, middling prompts gathered as well, and near the knee those who decoded beside them missed their TPOT.
 - `used`: gauges are late and do not show what is queued, and one long prompt takes a third of a short cache. c * t is
