@@ -1,11 +1,15 @@
 """The auditor verifies what the production code did, and notices whatever was changed afterwards."""
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from evenload.audit.story import tell
+from evenload.router.pool import Place
 from evenload.routing import POLICIES
-from evenload.schemas import FirstToken, Outcome, decode_batch, encode
+from evenload.schemas import Decision, FirstToken, Outcome, decode_batch, encode
 from evenload.scoring import ScoringConfig
 from tests.audit.world import World, audit
 
@@ -21,6 +25,39 @@ def test_every_snapshot_and_decision_of_real_components_is_verified(policy: str)
         assert not report.unverifiable
         assert report.counts["decision", "verified"] == len(world.decisions) > 100
         assert report.counts["snapshot", "verified"] > 50
+
+
+@pytest.mark.parametrize("policy", ["predictive", "peak-ewma-decay", "health-ramp"])
+def test_decisions_with_weights_and_reserves_are_verified(policy: str) -> None:
+    places = {"a": Place(weight=3.0), "c": Place(weight=0.5, priority=1)}
+    reserved = joined = 0
+    for seed in range(3):
+        world = World(policy, seed, places, spill_over_ms=2_000.0)
+        world.run(400)
+        report = audit(world)
+        assert report.first_difference is None, report.first_difference
+        assert report.counts["decision", "verified"] == len(world.decisions) > 100
+        reasons = [one.candidates[2].excluded for one in world.decisions]
+        reserved += reasons.count("reserve")
+        joined += reasons.count("")
+    assert reserved > 10
+    assert joined > 10
+
+
+def test_a_forged_weight_priority_or_limit_is_noticed() -> None:
+    places = {"a": Place(weight=3.0), "c": Place(priority=1)}
+    forgeries: list[Callable[[Decision], Decision]] = [
+        lambda one: replace(one, spill_over_ms=1e9),
+        lambda one: replace(one, spill_over_ms=0.0),
+        lambda one: replace(one, candidates=[replace(c, priority=0) for c in one.candidates]),
+        lambda one: replace(one, candidates=[replace(c, weight=1.0) for c in one.candidates]),
+    ]
+    for forge in forgeries:
+        world = World("peak-ewma-decay", 4, places, spill_over_ms=2_000.0)
+        world.run(300)
+        assert audit(world).exit_code == 0
+        world.decisions[:] = [forge(one) for one in world.decisions]
+        assert audit(world).exit_code == 1
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A small fleet's log, made by the production code in memory: routers' dispatchers, scorer core, log."""
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from evenload.audit.snapshots import PartitionAudit
 from evenload.bus.lane import Lane
 from evenload.router.dispatcher import Attempt, Dispatcher
 from evenload.router.limits import Limits
-from evenload.router.pool import Pool
+from evenload.router.pool import Place, Pool
 from evenload.router.ports import Ask
 from evenload.routing import POLICIES, FleetView, LogClock
 from evenload.schemas import (
@@ -58,7 +59,13 @@ class _Emitter:
 class World:
     """One router, one scorer, one partition; `run` makes traffic and keeps what the topics would hold."""
 
-    def __init__(self, policy: str, seed: int) -> None:
+    def __init__(
+        self,
+        policy: str,
+        seed: int,
+        places: Mapping[str, Place] | None = None,
+        spill_over_ms: float | None = None,
+    ) -> None:
         self.rng = random.Random(seed)
         self.mono_ms = self.skew_ms = 0.0
         self.emitter = _Emitter(INCARNATION)
@@ -68,6 +75,7 @@ class World:
         self.states: dict[str, InstanceState] = {}
         view = FleetView(dict.fromkeys(NAMES, CONFIG), dict.fromkeys(NAMES, 0), INCARNATION, T0)
         pool = Pool("p", ("m",), POLICIES[policy](), NAMES, digest(CONFIG), Limits())
+        pool.places, pool.spill_over_ms = places or {}, spill_over_ms
         self.dispatcher = Dispatcher(
             router="r",
             pools={"p": pool},

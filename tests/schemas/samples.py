@@ -480,6 +480,7 @@ SAMPLES: dict[str, Sample] = {
             "code_digest": "ba9876543210",
             "deadline_ms": 30_000.0,
             "tried": ["b"],
+            "spill_over_ms": None,
         },
     ),
     "dead_letter": Sample(

@@ -8,6 +8,7 @@ from evenload.schemas.telemetry import Cause, Count, LogTime, Milliseconds, Name
 
 Label = Annotated[str, Meta(max_length=255)]
 Cost = Annotated[float, Meta(ge=-1e18, le=1e18)]  # finite; no policy has a cost near that
+Weight = Annotated[float, Meta(gt=0, le=1000)]
 Uniform = Annotated[float, Meta(ge=0, lt=1)]
 
 
@@ -21,6 +22,8 @@ class Candidate(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False)
         score: published score in the router's view, 0..100.
         cost: what the policy minimised, None when it was not drawn.
         excluded: empty, or why it could not be chosen.
+        weight: its share; it counted as so many instances.
+        priority: its tier; higher ones are in reserve.
     """
 
     instance: Name
@@ -36,6 +39,8 @@ class Candidate(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     others_in_flight_tokens: Count = 0
     others_awaiting_tokens: Count = 0
     cached_tokens: Count = 0
+    weight: Weight = 1.0
+    priority: Count = 0
 
 
 class Tail(Struct, frozen=True, kw_only=True, gc=False):
@@ -64,6 +69,7 @@ class Decision(Struct, frozen=True, kw_only=True, tag_field="type", tag="decisio
         config_digest: of the pool's scoring config; `code_digest` of the pure packages.
         reason: one of the policy's fixed reason codes.
         tried: instances that earlier attempts of the request used.
+        spill_over_ms: predicted TTFT beyond which the next tier was to join; None: only when nobody was usable.
     """
 
     v: int
@@ -88,6 +94,7 @@ class Decision(Struct, frozen=True, kw_only=True, tag_field="type", tag="decisio
     code_digest: Cause
     deadline_ms: Milliseconds | None = None
     tried: list[Name] = []
+    spill_over_ms: Milliseconds | None = None
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True, tag_field="type", tag="dead_letter"):

@@ -89,7 +89,7 @@ class DecisionAudit:
         for view, candidate in zip(views, decision.candidates, strict=True):
             _same(f"score of {candidate.instance}", candidate.score, view.score)
         request = Request(prompt_tokens=decision.prompt_tokens, ordinal=decision.ordinal, tried=tuple(decision.tried))
-        indices, excluded = eligible(views, request, decision.now_ms)
+        indices, excluded = eligible(views, request, decision.now_ms, decision.spill_over_ms)
         _same("exclusions", [candidate.excluded for candidate in decision.candidates], excluded)
         policy = POLICIES.get(decision.policy)
         if policy is None:
@@ -131,6 +131,8 @@ class DecisionAudit:
             others_awaiting_tokens=candidate.others_awaiting_tokens,
             cached_tokens=candidate.cached_tokens,
             snapshot_ms=taken_ms,
+            weight=candidate.weight,
+            priority=candidate.priority,
         )
 
     def _with_tail(self, decision: Decision, tail: Tail, state: InstanceState, as_of: int) -> InstanceState:

@@ -59,6 +59,7 @@ def describe(
         config_digest=pool.config_digest,
         code_digest=code_digest,
         tried=list(request.tried),
+        spill_over_ms=pool.spill_over_ms,
     )
 
 
@@ -77,4 +78,6 @@ def _candidate(view: InstanceView, cost: float | None, excluded: str) -> Candida
         others_in_flight_tokens=view.others_in_flight_tokens,
         others_awaiting_tokens=view.others_awaiting_tokens,
         cached_tokens=view.cached_tokens,
+        weight=view.weight,
+        priority=view.priority,
     )

@@ -108,7 +108,13 @@ class Dispatcher:
 
     def views(self, pool: Pool, now_ms: int) -> list[InstanceView]:
         """Return the pool's instances as this router believes them to be."""
-        return [self.view.read(name, self.book.counts(name), now_ms) for name in pool.instances]
+        views = [self.view.read(name, self.book.counts(name), now_ms) for name in pool.instances]
+        if pool.places:
+            for view in views:
+                place = pool.places.get(view.instance)
+                if place is not None:
+                    view.weight, view.priority = place
+        return views
 
     def choose(self, request: Ask, tried: tuple[str, ...], attempt: int) -> "Attempt":
         """Pick an instance and book it.
@@ -125,7 +131,7 @@ class Dispatcher:
         now_ms = self.log_clock.now_ms(mono_ms)
         views = self.views(pool, now_ms)
         asked = Request(prompt_tokens=request.prompt_tokens, ordinal=pool.ordinal, tried=tried)
-        indices, excluded = eligible(views, asked, now_ms)
+        indices, excluded = eligible(views, asked, now_ms, pool.spill_over_ms)
         if not indices:
             message = "Every instance that serves this model has left the fleet; ask again later."
             raise NoInstance(503, "no_instance", message, 1)

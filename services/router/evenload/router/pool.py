@@ -1,6 +1,8 @@
 """A pool: instances that serve the same models under one policy."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from evenload.router.limits import Limits
 from evenload.routing import Policy
@@ -9,11 +11,20 @@ from evenload.routing.retry_budget import RetryBudget
 BYTES_PER_TOKEN = 4.0
 
 
+class Place(NamedTuple):
+    """What an instance is within its pool."""
+
+    weight: float = 1.0
+    priority: int = 0
+
+
 @dataclass(slots=True)
 class Pool:
     """Instances that serve the same models under one policy.
 
     Attributes:
+        places: weight and priority of those instances that have other ones than 1 and 0.
+        spill_over_ms: predicted TTFT beyond which the next priority joins; None: only when nobody is usable.
         renames: whether answers name the model as the client did.
         ordinal: requests dispatched so far, retries not counted.
         bytes_per_token: learned from the `usage` of answers; `token_error` is the smoothed relative error of estimates.
@@ -26,6 +37,8 @@ class Pool:
     config_digest: str
     limits: Limits
     renames: bool = False
+    places: Mapping[str, Place] = field(default_factory=dict)
+    spill_over_ms: float | None = None
     ordinal: int = 0
     bytes_per_token: float = BYTES_PER_TOKEN
     token_error: float = 0.0

@@ -1,9 +1,9 @@
 """`health-ramp`: the health score in its usable form.
 
-    weight = (score / 100)^8          the chance of being drawn; the score is damped, so this is the ramp
-    cost   = (in-flight + 1) / weight P2C; in-flight counts all replicas' requests
+    ramp = (score / 100)^8                    times its weight the chance of being drawn; the score is damped
+    cost = (in-flight / weight + 1) / ramp    P2C; in-flight counts all replicas' requests
     costs within 5 % are ties; 0.5 % probes
-    unmeasured for 2 s and a request of ours waits there: weight 0 (half open: one question at a time)
+    unmeasured for 2 s and a request of ours waits there: ramp 0 (half open: one question at a time)
 
 The score reads censored evidence (the ages of waiting requests), so a stall shows before its first slow token, and it
 fades, so that a healed instance is found again. The eighth power makes 65 points, the least that latency alone can
@@ -40,9 +40,10 @@ class HealthRamp:
 
     def choose(self, candidates: Sequence[InstanceView], request: Request, now_ms: int, rng: Rng) -> Choice:
         """Return the cheaper of two, drawn by weight."""
-        weights = [WEIGHT_MIN if _asked(view, now_ms) else draw_weight(view.score) for view in candidates]
+        ramps = [WEIGHT_MIN if _asked(view, now_ms) else draw_weight(view.score) for view in candidates]
         costs = [
-            (view.in_flight + view.others_in_flight + 1) / weight
-            for view, weight in zip(candidates, weights, strict=True)
+            ((view.in_flight + view.others_in_flight) / view.weight + 1.0) / ramp
+            for view, ramp in zip(candidates, ramps, strict=True)
         ]
+        weights = [ramp * view.weight for view, ramp in zip(candidates, ramps, strict=True)]
         return with_probes(candidates, now_ms, rng, lambda: p2c(costs, rng, weights, TIE_SHARE))

@@ -14,7 +14,7 @@ from evenload.routing.policy import Choice, InstanceView, Request, Rng
 UNMEASURED_MS = 1e6
 
 
-def peak_cost(latency_ms: float | None, in_flight: int) -> float:
+def peak_cost(latency_ms: float | None, in_flight: float) -> float:
     """Return EWMA latency * (in-flight + 1)."""
     if latency_ms is None:
         return UNMEASURED_MS + in_flight if in_flight else 0.0

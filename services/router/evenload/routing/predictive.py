@@ -2,8 +2,8 @@
 
     cost = (predicted TTFT + crowding + harm to others + errors) * slowness * KV pressure       `predictive_cost.py`
 
-The least cost of all candidates wins, ties within 2 % (more among very many replicas: `tie_width`) at random. Rare
-single re-tests find out whether a shunned instance has healed (`retest.py`), and `slowness`
+The least cost of all candidates wins, ties within 2 % (more among very many replicas: `tie_width`) at random, by
+weight. Rare single re-tests find out whether a shunned instance has healed (`retest.py`), and `slowness`
 (`evenload.scoring.slowness`) is lifted by one good answer; there is no ramp, because the balancing itself bounds a
 newcomer: it is dear as soon as its share of requests awaits a token.
 
@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from evenload.routing.policy import Choice, InstanceView, Request, Rng
 from evenload.routing.predictive_cost import Constants, costs_ms, tie_width
 from evenload.routing.retest import due
+from evenload.routing.weights import draw, total_of, weights_of
 
 
 class Predictive:
@@ -46,30 +47,35 @@ class Predictive:
         costs = costs_ms(candidates, request, now_ms, k)
         if len(costs) == 1:
             return Choice(index=0, reason="only", probability=1.0, costs=costs)
-        tie = tie_width(candidates, k)
+        tie, weights = tie_width(candidates, k), weights_of(candidates)
         test = due(candidates, now_ms, k.retest_share, k.retest_after_ms, k.retest_growth)
         if test is None:
-            return _least(costs, tie, rng)
+            return _least(costs, tie, weights, rng)
         if rng.random() < test.probability:
-            chance = test.probability + (1.0 - test.probability) * _chance(costs, tie, test.candidate)
+            chance = test.probability + (1.0 - test.probability) * _chance(costs, tie, weights, test.candidate)
             return Choice(index=test.candidate, reason="probe", probability=chance, costs=costs)
-        choice = _least(costs, tie, rng)
+        choice = _least(costs, tie, weights, rng)
         chance = choice.probability * (1.0 - test.probability)
         return replace(choice, probability=chance + (test.probability if choice.index == test.candidate else 0.0))
 
 
-def _least(costs: list[float], tie: float, rng: Rng) -> Choice:
-    limit = min(costs) * (1.0 + tie)
-    ties = [index for index, cost in enumerate(costs) if cost <= limit]
-    index = ties[int(rng.random() * len(ties))] if len(ties) > 1 else ties[0]
-    return Choice(index=index, reason="least" if len(ties) == 1 else "tie", probability=1.0 / len(ties), costs=costs)
+def _least(costs: list[float], tie: float, weights: list[float] | None, rng: Rng) -> Choice:
+    ties = _ties(costs, tie)
+    if len(ties) == 1:
+        return Choice(index=ties[0], reason="least", probability=1.0, costs=costs)
+    index = ties[int(rng.random() * len(ties))] if weights is None else draw(ties, weights, rng)
+    return Choice(index=index, reason="tie", probability=_share(ties, weights, index), costs=costs)
 
 
-def _chance(costs: list[float], tie: float, index: int) -> float:
+def _ties(costs: list[float], tie: float) -> list[int]:
     limit = min(costs) * (1.0 + tie)
-    if costs[index] > limit:
-        return 0.0
-    ties = 0
-    for cost in costs:
-        ties += cost <= limit
-    return 1.0 / ties
+    return [index for index, cost in enumerate(costs) if cost <= limit]
+
+
+def _share(ties: list[int], weights: list[float] | None, index: int) -> float:
+    return 1.0 / len(ties) if weights is None else weights[index] / total_of(ties, weights)
+
+
+def _chance(costs: list[float], tie: float, weights: list[float] | None, index: int) -> float:
+    ties = _ties(costs, tie)
+    return _share(ties, weights, index) if index in ties else 0.0

@@ -33,6 +33,7 @@ caches need the evenest spread. What is told of other replicas is believed for 0
   there for preempted requests, which are neither in the cache nor awaiting. The factor 1 - r: a prompt half computed is
   in g as well as in a, so that long ones (S5) passed for full caches. Nobody says how many tokens a cache holds;
   c is the fleet's, so that between unequal caches c * t is off by as much as they differ.
+- The load of an instance of weight w, its n, o and requests awaiting, counts 1/w (`weights.py`); work does not.
 - base and token of a candidate are drawn to the median of all unless they differ clearly: noise in an estimate must not
   shift load, for the shifted load would confirm it. A provider has no trusted token cost: base and `awaiting` remain.
 """
@@ -150,12 +151,13 @@ def costs_ms(candidates: Sequence[InstanceView], request: Request, now_ms: int, 
     awaiting, slow_from = k.awaiting, k.slow_from
     costs: list[float] = []
     for view, base_ms, token_ms, pressure, belief in zip(candidates, bases, rates, pressures, beliefs, strict=True):
-        foreigners = mean + belief * (view.others_in_flight - mean)
-        count = view.in_flight + foreigners
+        weight = view.weight
+        foreigners = (mean + belief * (view.others_in_flight - mean)) / weight
+        count = view.in_flight / weight + foreigners
         share = count * token_ms * even
         work = work_before(view, request, now_ms, token_ms)
         work += share * (load_linear + load_square * share) + aloof * foreigners / (count + FEW)
-        cost = base_ms * (1.0 + awaiting * view.awaiting) + token_ms * work
+        cost = base_ms * (1.0 + awaiting * view.awaiting / weight) + token_ms * work
         state = view.state
         if state.err_sum > 1:  # one odd failure convicts nobody
             cost += k.fail_ms * state.err_sum / (state.ok_sum + 1.0)
