@@ -164,7 +164,7 @@ async def fleet(
                 "kafka": {"bootstrap": "127.0.0.1:1"},
                 "router": {"seed": 1},
                 "collector": {"buffer_events_max": 1000},
-                "pools": [{"name": "p", "models": models, "instances": made, **pool}],
+                "pools": [{"name": "p", "models": models, "policy": "predictive", "instances": made, **pool}],
             }
         )
         yield await stack.enter_async_context(replica(settings, engines, {"KEY": key} if key else {}))

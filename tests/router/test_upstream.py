@@ -13,6 +13,8 @@ import pytest
 from evenload.router.connection import BUFFER_HIGH_BYTES, HEAD_BYTES_MAX
 from evenload.router.fake_wire import END, SSE_HEAD, Cut, Gate, Reset, Stall, Trickle, chunk, response
 from evenload.router.fakes import ScriptedUpstream
+from evenload.router.keys import FixedKey
+from evenload.router.shape import Shape
 from evenload.router.upstream import BadResponse, ConnectFailed, Response, Upstream, UpstreamError, UpstreamReset
 from tests.absence import lacking
 
@@ -425,7 +427,7 @@ def test_a_base_url_that_is_none_is_refused(url: str) -> None:
 
 async def test_fixed_headers_go_with_each_request() -> None:
     async with ScriptedUpstream([OK]) as server:
-        client = Upstream(server.url, headers=[(b"authorization", b"Bearer of-the-instance")])
+        client = Upstream(server.url, shape=Shape(key=FixedKey("of-the-instance")))
         await ask_all(client)
         assert server.requests[0].headers[b"authorization"] == b"Bearer of-the-instance"
         client.close()

@@ -9,7 +9,7 @@ from tests.routing.views import NOW_MS, view
 
 LIMIT_MS = 1_000.0
 KNOWN = {"fit_weight": 100.0, "base_ms": 100.0, "token_ms": 0.5}
-COOLING = {"cooling_until_ms": NOW_MS + 1, "cooling_cause": "engine_busy"}
+COOLING: dict[str, Any] = {"cooling_until_ms": NOW_MS + 1, "cooling_cause": "engine_busy"}
 
 
 def engine(name: str, awaiting_tokens: int = 0, **known: Any) -> InstanceView:
@@ -51,7 +51,8 @@ def test_the_reserve_joins_when_the_best_engine_is_over_the_limit(late: Instance
 
 
 def test_the_reserve_serves_alone_when_no_engine_is_usable() -> None:
-    for gone in ({"ready": False}, {"draining": True}, {"left_ms": 1}):
+    states: list[dict[str, Any]] = [{"ready": False}, {"draining": True}, {"left_ms": 1}]
+    for gone in states:
         assert chosen(engine("a", **gone), reserve("p"), limit_ms=None) == ["p"]
     asked = Request(prompt_tokens=10, tried=("a",))
     assert chosen(engine("a"), reserve("p"), limit_ms=None, request=asked) == ["p"], "a retry goes on there"

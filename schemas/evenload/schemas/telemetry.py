@@ -80,7 +80,7 @@ class Outcome(_Event, frozen=True, tag="outcome"):
             it; `rejected` (a client's 4xx) and `client_gone` say nothing about the instance.
         status: HTTP status, 0 when there was none.
         cause: short stable code of the reason, for people.
-        retry_after_ms: what the instance asked for, if it did.
+        retry_after_ms: what the instance asked for, or how long such a refusal is known to last.
         ttft_ms: None when no content arrived or when the answer was not a stream.
         request_id, attempt: of the decision record that led here.
     """

@@ -23,6 +23,7 @@ from .errors import error_event
 from .headers import Headers, response_headers
 from .limits import Limits
 from .ports import Lease
+from .quota import LONG_QUOTA_MS
 from .sse import SseObserver, error_payload
 from .upstream import BadResponse, ConnectFailed, Response, UpstreamError
 from .watch import Limit, Watch
@@ -199,7 +200,8 @@ class Attempt:
             body = await response.read_all(self._limits.error_body_bytes_max)
         except UpstreamError:
             body = b""  # the status alone says enough; what is left of the body is not passed on
-        verdict = classify(response.status, response.headers, body, now_s=time.time())
+        provider = self._lease.upstream.provider
+        verdict = classify(response.status, response.headers, body, now_s=time.time(), provider=provider)
         headers = response_headers(response.headers)
         return self._fail(verdict, response.status if body else 0, headers, body)
 
@@ -357,7 +359,10 @@ class Attempt:
         return Failure(verdict, self._lease.instance, status, headers or [], body)
 
     def _note(self, verdict: Verdict) -> None:
-        self._end = _End(verdict.kind, verdict.cause, verdict.retry_after_ms)
+        wait_ms = verdict.retry_after_ms
+        if wait_ms is None and verdict.cause == "provider_quota":
+            wait_ms = LONG_QUOTA_MS
+        self._end = _End(verdict.kind, verdict.cause, wait_ms)
 
     def _note_usage(self, prompt_tokens: Any, output_tokens: Any) -> None:
         if isinstance(prompt_tokens, int) and prompt_tokens > 0:

@@ -16,15 +16,15 @@ from evenload.router.app import create_app
 from evenload.router.dispatcher import Dispatcher
 from evenload.router.limits import Limits
 from evenload.router.metrics import RouterMetrics
-from evenload.router.pool import Pool
+from evenload.router.pool import Place, Pool
 from evenload.router.proxy import Proxy
 from evenload.router.telemetry import Telemetry
-from evenload.router.upstream import Upstream
+from evenload.router.upstreams import upstreams
 from evenload.routing import POLICIES, FleetView, LogClock
 from evenload.routing.retry_budget import RetryBudget
 from evenload.schemas import SnapshotBatch
 from evenload.scoring import digest
-from evenload.settings import PoolSettings, Settings, backend_keys
+from evenload.settings import PoolSettings, Settings
 from evenload.settings.code import code_digest
 from evenload.settings.scoring import pool_scoring, scoring_configs
 
@@ -58,10 +58,9 @@ def build(settings: Settings, environ: dict[str, str], wall_s: Callable[[], floa
         wall_s: the host's clock, asked once: log time is estimated from it until the first snapshot comes.
 
     Raises:
-        SettingsError: an instance's key is missing, or a constant is out of bounds.
+        SettingsError: an instance's key or its file of authorities is missing, or a constant is out of bounds.
     """
     kafka, router, collector = settings.kafka, settings.router, settings.collector
-    keys = backend_keys(settings, environ)
     configs = scoring_configs(settings)
     partitions = {name: partition_for(name.encode(), kafka.partitions) for name in configs}
     mono_ms = _monotonic_ms()
@@ -86,13 +85,7 @@ def build(settings: Settings, environ: dict[str, str], wall_s: Callable[[], floa
     dispatcher = Dispatcher(
         router=router.name,
         pools={pool.name: _pool(pool, router.max_body_bytes) for pool in settings.pools},
-        upstreams={
-            instance.id: Upstream(
-                instance.url, connect_timeout_s=pool.timeouts.connect_s, headers=_credential(keys.get(instance.id))
-            )
-            for pool in settings.pools
-            for instance in pool.instances
-        },
+        upstreams=upstreams(settings, environ),
         view=view,
         log_clock=LogClock(wall_ms, mono_ms),
         emitter=emitter,
@@ -129,6 +122,10 @@ def _pool(pool: PoolSettings, body_bytes_max: int) -> Pool:
         instances=tuple(instance.id for instance in pool.instances),
         config_digest=digest(pool_scoring(pool)),
         renames=pool.response_model == "client",
+        places={
+            one.id: Place(one.weight, one.priority) for one in pool.instances if (one.weight, one.priority) != (1, 0)
+        },
+        spill_over_ms=pool.spill_over_ms,
         retries=RetryBudget(pool.retries.share, pool.retries.per_s_min),
         limits=Limits(
             body_bytes_max=body_bytes_max,
@@ -140,10 +137,6 @@ def _pool(pool: PoolSettings, body_bytes_max: int) -> Pool:
             idle_s=pool.timeouts.idle_s,
         ),
     )
-
-
-def _credential(key: str | None) -> list[tuple[bytes, bytes]]:
-    return [(b"authorization", f"Bearer {key}".encode())] if key else []
 
 
 def _monotonic_ms() -> float:

@@ -1,7 +1,7 @@
 """What an upstream's error means: whose fault it is, what it says about the instance, and whether to try another.
 
 Pure. Three rules keep a client from steering verdicts about an instance through its own request:
-1. a 4xx that is not 402, 408 or 429 is the client's, unless type or code (never an echo of input) say quota;
+1. a 4xx that is not 401, 402, 408 or 429 is the client's, unless type or code (never an echo of input) say quota;
 2. for those, a message counts only by how it *begins*, because engines echo input further inside;
 3. a message is looked at in its first 2,048 characters and never kept.
 """
@@ -16,25 +16,10 @@ import msgspec
 
 from evenload.schemas.telemetry import MILLISECONDS_MAX, OutcomeKind
 
+from .quota import BUSY_WORDS, LONG_PHRASES, SHORT_PHRASES, long_by_word, short_by_word
+
 MESSAGE_CHARS_MAX = 2048
 
-# Words in `type` or `code`, lower case, without `_`, `-`, `.` and spaces.
-_QUOTA_WORDS = (
-    "insufficientquota",
-    "quotaexceeded",
-    "allocationquota",  # DashScope Throttling.AllocationQuota
-    "billinghardlimit",
-    "insufficientbalance",
-    "arrearage",  # DashScope, as a 400
-    "accountoverdue",  # Volcengine Ark, as a 403
-)
-_QUOTA_PHRASES = (
-    "you exceeded your current quota",
-    "your credit balance is too low",
-    "insufficient balance",
-    "you have reached your specified api usage limits",
-    "quota exceeded",
-)
 _KEY_LIMIT_PHRASES = (
     "per key",
     "per-key",
@@ -45,9 +30,8 @@ _KEY_LIMIT_PHRASES = (
     "per user",
     "per-user",
 )
+# In `type` or `code`, as in `quota.py`.
 _KEY_LIMIT_WORDS = ("keyratelimit", "keylimit", "userratelimit")
-_RATE_LIMIT_PHRASES = ("requests per min", "tokens per min", "requests per day", "tokens per day", "too many tokens")
-_RATE_LIMIT_WORDS = ("ratelimitexceeded", "throttling", "toomanyrequestsexception", "resourceexhausted")
 _KV_PHRASES = ("kv cache", "kv-cache", "kv_cache", "cache blocks", "kv blocks")
 _BUSY_PHRASES = (
     "currently busy",
@@ -59,6 +43,8 @@ _BUSY_PHRASES = (
     "no available slot",
     "at capacity",
     "model is busy",
+    "experiencing high demand",  # Azure
+    "due to server overload",  # Ark
 )
 _DRAINING_PHRASES = ("cannot schedule new futures after shutdown", "shutting down", "is draining", "server is stopping")
 _LOADING_PHRASES = ("loading model", "model is loading", "not ready", "starting up")
@@ -88,7 +74,14 @@ class _Fields(msgspec.Struct, frozen=True):
     type: str
 
 
-def classify(status: int, headers: Iterable[tuple[bytes, bytes]], body_prefix: bytes, *, now_s: float = 0.0) -> Verdict:
+def classify(
+    status: int,
+    headers: Iterable[tuple[bytes, bytes]],
+    body_prefix: bytes,
+    *,
+    now_s: float = 0.0,
+    provider: str = "",
+) -> Verdict:
     """Judge a response that is not a 2xx.
 
     Args:
@@ -96,9 +89,16 @@ def classify(status: int, headers: Iterable[tuple[bytes, bytes]], body_prefix: b
         headers: with lower-case names.
         body_prefix: the body, or its beginning.
         now_s: seconds since 1970, for a Retry-After that is a date.
+        provider: its preset, for words that mean something else there.
     """
+    headers = list(headers)
     wait_ms = retry_after_ms(headers, now_s)
-    kind, cause, retriable = _judge(status, _fields(body_prefix), asked_to_wait=wait_ms is not None)
+    fields = _fields(body_prefix)
+    aws_type = dict(headers).get(b"x-amzn-errortype")
+    if aws_type is not None:  # `ThrottlingException:http://...`; the body may have the message only
+        words = _words(aws_type.partition(b":")[0].decode("ascii", "replace"))
+        fields = msgspec.structs.replace(fields, words=fields.words + words)
+    kind, cause, retriable = _judge(status, fields, asked_to_wait=wait_ms is not None, provider=provider)
     return Verdict(kind, cause, wait_ms, retriable)
 
 
@@ -154,40 +154,51 @@ def _seconds_until(text: bytes, now_s: float) -> float | None:
     return max(0.0, moment.timestamp() - now_s)
 
 
-def _judge(status: int, fields: _Fields, *, asked_to_wait: bool) -> tuple[OutcomeKind, str, bool]:
+def _judge(status: int, fields: _Fields, *, asked_to_wait: bool, provider: str = "") -> tuple[OutcomeKind, str, bool]:
     """Return kind, cause, retriable."""
-    if _is_quota(status, fields):
+    if _is_long_quota(status, fields, provider):
         return "quota", "provider_quota", True
-    if status == 429:
-        return _judge_429(fields)
+    if status == 429 or (status in (400, 403) and "throttling" in fields.words):
+        return _judge_429(fields, provider)
     if status in (503, 529):
         return _judge_503(status, fields, asked_to_wait=asked_to_wait)
-    if 400 <= status < 500 and status != 408:
+    if 400 <= status < 500 and status not in (401, 408):
         return "rejected", f"http_{status}", False
+    return "http_error", _cause_of_failure(status, fields), True
+
+
+def _cause_of_failure(status: int, fields: _Fields) -> str:
+    if status == 401:
+        # It saw Evenload's own credential: the client cannot mend it, another instance may do.
+        return "unauthorized"
     for phrases, cause in ((_DRAINING_PHRASES, "draining"), (_DEAD_PHRASES, "engine_dead")):
         if _has(fields.message, phrases):
-            return "http_error", cause, True
-    return "http_error", f"http_{status}", True
+            return cause
+    return f"http_{status}"
 
 
-def _is_quota(status: int, fields: _Fields) -> bool:
+def _is_long_quota(status: int, fields: _Fields, provider: str) -> bool:
     if status == 402:
         return True
     if status not in (400, 403, 429, 503):
         return False
-    if _has(fields.words, _QUOTA_WORDS):
+    if long_by_word(fields.words, provider):
         return True
-    return _has(fields.message, _QUOTA_PHRASES) if status in (429, 503) else fields.message.startswith(_QUOTA_PHRASES)
+    if status in (429, 503):
+        return _has(fields.message, LONG_PHRASES) and not short_by_word(fields.words, provider)
+    return fields.message.startswith(LONG_PHRASES)
 
 
-def _judge_429(fields: _Fields) -> tuple[OutcomeKind, str, bool]:
+def _judge_429(fields: _Fields, provider: str) -> tuple[OutcomeKind, str, bool]:
+    if fields.message.startswith("request too large"):
+        return "rejected", "over_limit", True  # more than a whole minute's tokens; the account itself has not run out
     if _has(fields.message, _KV_PHRASES):
         return "saturated", "kv_exhausted", True
-    if _has(fields.message, _BUSY_PHRASES):
-        return "saturated", "engine_busy", True
+    if _has(fields.words, BUSY_WORDS) or _has(fields.message, _BUSY_PHRASES):
+        return "saturated", "not_ready" if "modelnotready" in fields.words else "engine_busy", True
     if _has(fields.message, _KEY_LIMIT_PHRASES) or _has(fields.words, _KEY_LIMIT_WORDS):
         return "rejected", "key_limit", False
-    if _has(fields.message, _RATE_LIMIT_PHRASES) or _has(fields.words, _RATE_LIMIT_WORDS):
+    if short_by_word(fields.words, provider) or _has(fields.message, SHORT_PHRASES):
         # The upstream sees Evenload's credential, never the client's: this limit is the account's.
         return "quota", "rate_limit", True
     return "saturated", "http_429", True
@@ -209,7 +220,7 @@ def _status_of(words: str) -> int:
     """Return the status that an error without a numeric code stands for."""
     if "overloaded" in words:
         return 529
-    if "ratelimit" in words or "quota" in words:
+    if "quota" in words or short_by_word(words, ""):
         return 429
     if "invalidrequest" in words or "badrequest" in words or "validation" in words:
         return 400
@@ -232,6 +243,10 @@ def _fields(body: bytes) -> _Fields:
         return _of_object(error)
     if isinstance(error, str):
         return _of_object({"message": error, "type": decoded.get("error_type")})
+    tencent = decoded.get("Response")
+    if isinstance(tencent, dict) and isinstance(tencent.get("Error"), dict):
+        error = tencent["Error"]
+        return _of_object({"code": error.get("Code"), "message": error.get("Message")})
     return _of_object(decoded)
 
 
@@ -241,13 +256,16 @@ def _of_object(error: dict[str, Any]) -> _Fields:
     message = error.get("message") or error.get("detail") or ""
     if not isinstance(message, str):
         message = ""
-    words = f"{kind} {code}".lower()
     return _Fields(
-        words="".join(c for c in words[:256] if c not in "_-. "),
+        words=_words(f"{kind} {code}"),
         message=message[:MESSAGE_CHARS_MAX].lower().lstrip(),
         code=_whole(code),
         type=short_name(kind),
     )
+
+
+def _words(text: str) -> str:
+    return "".join(c for c in text[:256].lower() if c not in "_-. ")
 
 
 def _whole(code: Any) -> int | None:

@@ -106,7 +106,7 @@ class Exchange:
             # An engine knows its own queue only, and a provider's words may name the account.
             wait_s = self._dispatcher.retry_after_s(plan.ask.model)
             await client.refuse(_come_back(verdict, failure.status, wait_s), failure.instance)
-        elif failure.status >= 400:
+        elif failure.status >= 400 and verdict.cause != "unauthorized":  # whose words may have a part of the key
             await client.answer(failure.status, failure.headers, failure.body, failure.instance)
         else:
             await client.refuse(_own_error(verdict), failure.instance)
@@ -134,6 +134,8 @@ def _own_error(verdict: Verdict) -> ApiError:
     """Say what happened where the upstream left no error to pass on."""
     if verdict.cause == "answer":
         status, message = 504, "The instance did not answer in time. Ask for a stream, or for fewer tokens."
+    elif verdict.cause == "unauthorized":
+        status, message = 502, "An instance does not accept the router's own key. Tell whoever runs the router."
     else:
         status = 504 if verdict.kind == "timeout" else 502
         message = f"No instance could answer ({verdict.kind}, {verdict.cause}). Nothing was generated; ask again later."

@@ -4,9 +4,10 @@ from typing import Any
 
 from evenload.router.dispatcher import Dispatcher
 from evenload.router.pool import Pool
-from evenload.routing import Request
+from evenload.routing import Request, eligible
 from evenload.routing.exclusion import exclusion
 from evenload.routing.policy import InstanceView
+from evenload.routing.tiers import RESERVE
 from evenload.scoring.cooling import cooling_left_ms
 from evenload.scoring.damping import raw_score, terms, ttft_estimate_ms
 
@@ -40,11 +41,19 @@ def _pool(dispatcher: Dispatcher, pool: Pool, now_ms: int) -> dict[str, Any]:
         "config_digest": pool.config_digest,
         "requests": pool.ordinal,
         "bytes_per_token": round(pool.bytes_per_token, 3),
-        "instances": [_instance(dispatcher, view, now_ms) for view in dispatcher.views(pool, now_ms)],
+        "spill_over_ms": pool.spill_over_ms,
+        "instances": _instances(dispatcher, pool, now_ms),
     }
 
 
-def _instance(dispatcher: Dispatcher, view: InstanceView, now_ms: int) -> dict[str, Any]:
+def _instances(dispatcher: Dispatcher, pool: Pool, now_ms: int) -> list[dict[str, Any]]:
+    views = dispatcher.views(pool, now_ms)
+    reasons = eligible(views, Request(), now_ms, pool.spill_over_ms)[1]
+    reserve = [reason if reason == RESERVE else "" for reason in reasons]
+    return [_instance(dispatcher, view, now_ms, reason) for view, reason in zip(views, reserve, strict=True)]
+
+
+def _instance(dispatcher: Dispatcher, view: InstanceView, now_ms: int, reserve: str) -> dict[str, Any]:
     state, config = view.state, view.config
     ttft, error, queue = terms(state, state.tick, config)
     estimate_ms = ttft_estimate_ms(state, now_ms, config)
@@ -72,7 +81,9 @@ def _instance(dispatcher: Dispatcher, view: InstanceView, now_ms: int) -> dict[s
         "cooling_ms": cooling_left_ms(state, now_ms),
         "snapshot_age_ms": None if view.snapshot_ms is None else max(0, now_ms - view.snapshot_ms),
         "own_events_on_top": dispatcher.view.tail_events(view.instance),
-        "excluded": exclusion(view, Request(), now_ms),
+        "weight": view.weight,
+        "priority": view.priority,
+        "excluded": exclusion(view, Request(), now_ms) or reserve,
         "why": _why(view, (ttft, error, queue), estimate_ms, now_ms),
     }
 

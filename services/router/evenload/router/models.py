@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from evenload.router.dispatcher import Dispatcher
+from evenload.router.shape import ANY_MODEL
 from evenload.router.upstream import Upstream
 from evenload.router.upstream_errors import UpstreamError
 
@@ -65,7 +66,12 @@ class ModelsPage:
 
 
 async def _ask(upstream: Upstream) -> set[str]:
-    """Return what one instance says it serves; nothing when it does not answer in time."""
+    """Return what one instance says it serves; nothing when it does not answer in time.
+
+    One with names of its own is known by those that clients use.
+    """
+    if upstream.shape is not None and upstream.shape.names:
+        return set(upstream.shape.names) - {ANY_MODEL}
     try:
         async with asyncio.timeout(ANSWER_S):
             response = await upstream.request("GET", b"/v1/models", [(b"accept", b"application/json")], b"")

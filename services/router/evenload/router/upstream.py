@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from .connection import Connection, Headers
+from .shape import VERSIONED, Shape
 from .upstream_errors import BadResponse, ConnectFailed, UpstreamError, UpstreamReset
 
 __all__ = ["BadResponse", "ConnectFailed", "Response", "Upstream", "UpstreamError", "UpstreamReset"]
@@ -96,15 +97,17 @@ class Upstream:
     """An HTTP/1.1 client of one origin.
 
     Args:
-        base_url: http or https, with an optional path prefix. A prefix that ends in `/v1` stands for the `/v1` of the
-            requested path, as in the base URLs that OpenAI's clients take.
+        base_url: http or https, with an optional path prefix. A version at its end (`/v1`, `/api/v3`) stands for the
+            `/v1` of the requested path, as in the base URLs that OpenAI's clients take.
         connect_timeout_s: of the TCP and TLS handshakes together with the look-up of the name.
         idle_connections_max: more are closed.
         idle_seconds: a connection idle for longer is not used again.
-        headers: sent with each request, for instance the credential of this instance.
-        ssl_context: for https; the default verifies.
+        shape: what requests look like at this instance: credential, names of models, query; None as they came.
+        ssl_context: for https; the default verifies certificate and name by the system's authorities.
+        provider: its preset, by which its errors are read.
 
     Attributes:
+        shape, provider: as given.
         stale_retries: how often a reused connection turned out to be closed and the request was sent again.
 
     Raises:
@@ -118,23 +121,29 @@ class Upstream:
         connect_timeout_s: float = 2.0,
         idle_connections_max: int = 256,
         idle_seconds: float = IDLE_SECONDS,
-        headers: Sequence[tuple[bytes, bytes]] = (),
+        shape: Shape | None = None,
         ssl_context: ssl.SSLContext | None = None,
+        provider: str = "",
     ) -> None:
         url = urlsplit(base_url)
         if url.scheme not in ("http", "https") or not url.hostname or url.username or url.query or url.fragment:
             raise ValueError("base_url: expected http(s)://host[:port][/prefix] without user, query or fragment")
         self._host = url.hostname
         self._port = url.port or (443 if url.scheme == "https" else 80)
-        self._prefix = url.path.rstrip("/").encode("ascii")
+        prefix = url.path.rstrip("/")
+        self._prefix = prefix.encode("ascii")
+        self._versioned = VERSIONED.search(prefix) is not None
+        self._origin = f"{url.scheme}://{url.netloc}"
+        self.shape = shape
         self._ssl = (ssl_context or ssl.create_default_context()) if url.scheme == "https" else None
-        self._fixed = b"host: " + url.netloc.encode("ascii") + b"\r\n" + _render(headers)
+        self._fixed = b"host: " + url.netloc.encode("ascii") + b"\r\n"
         self._connect_timeout_s = connect_timeout_s
         self._idle_connections_max = idle_connections_max
         self._idle_seconds = idle_seconds
         self._idle: list[Connection] = []
         self._sweep_handle: asyncio.TimerHandle | None = None
         self._closed = False
+        self.provider = provider
         self.stale_retries = 0
 
     def __repr__(self) -> str:
@@ -159,7 +168,13 @@ class Upstream:
             UpstreamReset: the connection was lost before the head was complete.
             BadResponse: what came is not HTTP.
         """
-        head = self._head(method, path, headers, len(body))
+        if self.shape is not None:
+            path, headers, body = self.shape.apply(path, headers, body)
+        target = self._target(path)
+        if self.shape is not None and self.shape.signer is not None:
+            url = self._origin + target.decode("ascii")
+            headers = headers + self.shape.signer.signed(method, url, headers, body)
+        head = self._head(method, target, headers, len(body))
         connection = self._take_idle()
         if connection is None:
             return await self._exchange(await self._connect(), head, body)
@@ -196,13 +211,15 @@ class Upstream:
         while self._idle:
             self._idle.pop().close()
 
-    def _head(self, method: str, path: bytes, headers: Headers, body_bytes: int) -> bytes:
-        if self._prefix.endswith(b"/v1") and path.startswith(b"/v1/"):
+    def _target(self, path: bytes) -> bytes:
+        if self._versioned and path.startswith(b"/v1/"):
             path = path[3:]
-        return b"%b %b%b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n" % (
+        return self._prefix + path
+
+    def _head(self, method: str, target: bytes, headers: Headers, body_bytes: int) -> bytes:
+        return b"%b %b HTTP/1.1\r\n%b%bcontent-length: %d\r\n\r\n" % (
             method.encode("ascii"),
-            self._prefix,
-            path,
+            target,
             self._fixed,
             _render(headers),
             body_bytes,

@@ -11,7 +11,9 @@ from pydantic_core import ErrorDetails
 from evenload.settings.environment import read_environment
 from evenload.settings.files import FileContent, read_yaml
 from evenload.settings.models import Settings
+from evenload.settings.pools import InstanceSettings
 from evenload.settings.problems import Problem, SettingsError, dotted
+from evenload.settings.providers import plain_key, read_key
 from evenload.settings.sources import Sources, nested
 from evenload.settings.suggestions import did_you_mean, model_at
 
@@ -66,22 +68,51 @@ def backend_keys(settings: Settings, environ: Mapping[str, str]) -> dict[str, st
     """Read the keys that the instances want, by instance id; called by what sends requests to them.
 
     Raises:
-        SettingsError: A variable that `api_key_env` names is missing or empty.
+        SettingsError: A variable that `api_key_env` names is missing or empty, or a file that `api_key_file` names
+            cannot be read or has no key in it.
     """
     keys: dict[str, str] = {}
     problems: list[Problem] = []
     for p, pool in enumerate(settings.pools):
         for i, instance in enumerate(pool.instances):
-            if instance.api_key_env is None:
-                continue
-            keys[instance.id] = environ.get(instance.api_key_env, "")
-            if not keys[instance.id]:
-                key = dotted(("pools", p, "instances", i, "api_key_env"))
-                reason = f"the key of instance {instance.id!r} is missing or empty"
-                problems.append(Problem(f"environment {instance.api_key_env}", key, reason))
+            try:
+                key = _key_of(instance, environ)
+            except _NoKey as missing:
+                where = dotted(("pools", p, "instances", i, missing.key))
+                problems.append(Problem(missing.source, where, f"the key of instance {instance.id!r} {missing.reason}"))
+            else:
+                if key is not None:
+                    keys[instance.id] = key
     if problems:
         raise SettingsError(problems)
     return keys
+
+
+class _NoKey(Exception):
+    def __init__(self, source: str, key: str, reason: str) -> None:
+        super().__init__(reason)
+        self.source, self.key, self.reason = source, key, reason
+
+
+def _key_of(instance: InstanceSettings, environ: Mapping[str, str]) -> str | None:
+    if instance.api_key_env is not None:
+        source = f"environment {instance.api_key_env}"
+        text = environ.get(instance.api_key_env, "").strip()
+        if not text:
+            raise _NoKey(source, "api_key_env", "is missing or empty")
+        try:
+            return plain_key(text)
+        except ValueError as error:
+            raise _NoKey(source, "api_key_env", str(error)) from None
+    if instance.api_key_file is None:
+        return None
+    try:
+        return read_key(instance.api_key_file)
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or type(error).__name__}"
+    except ValueError as error:
+        reason = str(error)
+    raise _NoKey(f"file {instance.api_key_file}", "api_key_file", reason)
 
 
 def _is_key_variable(problem: Problem, settings: Settings) -> bool:
@@ -110,8 +141,10 @@ def _reason(detail: ErrorDetails) -> str:
             return "unknown key" + did_you_mean(str(location[-1]), parent.model_fields if parent else ())
         case "missing":
             return "is required"
-        case "base_url" if "@" in str(detail["input"]):
+        case "base_url" if any(mark in str(detail["input"]) for mark in "@?"):
             # A URL with a credential in it is not repeated: errors end up in logs.
+            return message
+        case "preset" | "auth" | "header" | "query":
             return message
         case "literal_error":
             message = f"must be {detail['ctx']['expected']}"

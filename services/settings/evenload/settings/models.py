@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from evenload.settings.base import LogSettings, Name, Port, Section
-from evenload.settings.pools import PoolSettings
+from evenload.settings.pools import WEIGHED, PoolSettings
 from evenload.settings.problems import Location
 
 ENV_PREFIX = "EVENLOAD_"
@@ -198,6 +198,9 @@ def conflicts(settings: Settings) -> list[tuple[Location, str]]:
         for m, model in enumerate(pool.models):
             claim("model", model, f"pool {pool.name!r}", ("pools", p, "models", m))
         for i, instance in enumerate(pool.instances):
+            if instance.weight != 1 and pool.policy not in WEIGHED:
+                reason = f"policy {pool.policy} knows no weights; {', '.join(sorted(WEIGHED))} do"
+                found.append((("pools", p, "instances", i, "weight"), reason))
             claim(
                 "instance id", instance.id, f"pool {pool.name!r} ({instance.url})", ("pools", p, "instances", i, "id")
             )

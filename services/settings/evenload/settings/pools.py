@@ -1,5 +1,6 @@
 """Pools: which instances serve which models, and by which constants they are scored and chosen."""
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -7,6 +8,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from evenload.settings.base import Name, Section
+from evenload.settings.providers import Auth, PresetName, checked_headers, checked_query, filled, is_provider
 
 PolicyName = Literal[
     "predictive",
@@ -19,6 +21,7 @@ PolicyName = Literal[
     "least-connections",
     "p2c-in-flight",
 ]
+WEIGHED = frozenset({"predictive", "health-ramp", "peak-ewma-decay"})  # policies that know weights
 ANY_MODEL = "*"
 DEFAULT_PORTS = {"http": 80, "https": 443}
 URL_SHAPE = "must be http(s)://host[:port][/prefix]"
@@ -28,7 +31,8 @@ def base_url(text: str) -> str:
     """Check and normalise an instance's address.
 
     Returns:
-        The URL without a slash or `/v1` at its end; OpenAI's clients want that, but `/metrics` is not below it.
+        The URL without a slash or `/v1` at its end; OpenAI's clients want that, but `/metrics` is not below it. Another
+        version at its end, as in `/api/v3`, stays: it takes the place of `/v1`.
 
     Raises:
         PydanticCustomError: It is not `http(s)://host[:port][/prefix]`.
@@ -63,24 +67,90 @@ class InstanceSettings(Section):
         max_length=128,
         description="Name in telemetry and decisions; unique in the file. Host and port of the URL if not given.",
     )
+    preset: PresetName | None = Field(
+        None, description="A provider whose address, path and authentication are known: docs/providers.md."
+    )
     url: Annotated[str, AfterValidator(base_url)] = Field(
-        max_length=2048, description="Base address without `/v1`: `http(s)://host[:port][/prefix]`."
+        max_length=2048,
+        description="Base address: `http(s)://host[:port][/prefix]`. A version at its end (`/v1`, `/api/v3`) takes the "
+        "place of the `/v1` that clients ask for.",
     )
     kind: Literal["vllm", "none"] = Field(
-        "vllm", description="Whose `/metrics` are polled; `none` for a provider without gauges."
+        "vllm", description="Whose `/metrics` are polled; `none` for a provider without gauges, as with a preset."
+    )
+    auth: Auth = Field(
+        "bearer",
+        description="How the key is sent: `Authorization: Bearer`, a header of its own, or not at all, but with AWS "
+        "credentials as a signature (extra `bedrock`). A preset has its own default.",
     )
     api_key_env: str | None = Field(
         None,
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
         max_length=128,
-        description="Environment variable that holds the key sent to this instance as a bearer token.",
+        description="Environment variable that holds the key of this instance. A preset has its own default.",
     )
+    api_key_file: Path | None = Field(
+        None, description="File that holds the key instead; it is read again when it changes."
+    )
+    region: str | None = Field(
+        None, pattern=r"^[a-z0-9-]+$", max_length=64, description="AWS region, for preset `bedrock` and `sigv4`."
+    )
+    model_names: dict[str, str] = Field(
+        default_factory=dict,
+        max_length=1000,
+        description="The instance's name of a model (at Azure: deployment) by the name that clients ask for; `*` for "
+        "all others.",
+    )
+    deployments: bool = Field(
+        default=False, description="Whether the model is part of the path, as in preset `azure-deployments`."
+    )
+    query: dict[str, str] = Field(
+        default_factory=dict, max_length=100, description="Query of requests to this instance, instead of the client's."
+    )
+    headers: dict[str, str] = Field(
+        default_factory=dict, max_length=100, description="More headers of requests to this instance; no credentials."
+    )
+    ca_file: Path | None = Field(
+        None, description="PEM file of the authorities that are trusted for this instance, instead of the system's."
+    )
+    weight: float = Field(
+        1,
+        gt=0,
+        le=1000,
+        description="Share: it gets the requests of so many instances of weight 1 (docs/providers.md).",
+    )
+    priority: int = Field(
+        0, ge=0, le=100, description="Tier: the lowest serves, the next joins as the pool's `spill_over_ms` says."
+    )
+
+    @field_validator("headers")
+    @classmethod
+    def _headers(cls, value: dict[str, str]) -> dict[str, str]:
+        return checked_headers(value)
+
+    @field_validator("query")
+    @classmethod
+    def _query(cls, value: dict[str, str]) -> dict[str, str]:
+        return checked_query(value)
+
+    @model_validator(mode="after")
+    def _one_way_to_authenticate(self) -> "InstanceSettings":
+        if self.api_key_env is not None and self.api_key_file is not None:
+            raise PydanticCustomError("auth", "api_key_env and api_key_file exclude each other")
+        if self.auth == "sigv4" and (self.api_key_env or self.api_key_file):
+            raise PydanticCustomError("auth", "auth sigv4 signs with AWS credentials; api_key_env and _file do not fit")
+        if self.auth == "sigv4" and self.region is None:
+            raise PydanticCustomError("auth", "auth sigv4 needs a region, for instance us-west-2")
+        return self
 
     @model_validator(mode="before")
     @classmethod
-    def _derive_id(cls, data: Any) -> Any:
-        """Fill in the id; a URL that cannot be read is reported by its own validator."""
-        if not isinstance(data, dict) or data.get("id"):
+    def _derive(cls, data: Any) -> Any:
+        """Fill in what the preset says, and the id; a URL that cannot be read is reported by its own validator."""
+        if not isinstance(data, dict):
+            return data
+        data = filled(data)
+        if data.get("id"):
             return data
         try:
             return {**data, "id": host_port(base_url(str(data.get("url"))))}
@@ -159,6 +229,13 @@ class PoolSettings(Section):
         description="Model names that the pool serves; `*` takes every name that no other pool has.",
     )
     policy: PolicyName = Field("predictive", description="How an instance is chosen.")
+    spill_over_ms: float | None = Field(
+        None,
+        gt=0,
+        le=3_600_000,
+        description="Predicted TTFT of the best usable instance beyond which the next `priority` joins. Null: only "
+        "when no instance is usable.",
+    )
     instances: tuple[InstanceSettings, ...] = Field(min_length=1, max_length=10_000, description="The engines.")
     response_model: Literal["upstream", "client"] = Field(
         "upstream", description="Name of the model in answers: as the engine gives it, or as the client asked for it."
@@ -166,3 +243,13 @@ class PoolSettings(Section):
     scoring: ScoringSettings = Field(default_factory=ScoringSettings, description="Constants of the health score.")
     retries: RetrySettings = Field(default_factory=RetrySettings, description="Retries on another instance.")
     timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings, description="Limits of one attempt.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_policy(cls, data: Any) -> Any:
+        """Providers only: their TTFT says nothing of prompts, and `predictive` would learn nothing more."""
+        if not isinstance(data, dict) or data.get("policy") is not None:
+            return data
+        instances = data.get("instances")
+        only = isinstance(instances, list | tuple) and len(instances) > 0 and all(map(is_provider, instances))
+        return {**data, "policy": "peak-ewma-decay" if only else "predictive"}

@@ -29,7 +29,9 @@ In the environment lists and mappings are JSON, and `null` is no value. A list i
 DERIVED_DEFAULTS = {
     "router.name": "HOSTNAME-PORT",
     "collector.name": "HOSTNAME-PORT",
+    "pools[].policy": "`predictive`; `peak-ewma-decay` for providers only",
     "pools[].instances[].id": "HOST:PORT of the URL",
+    "pools[].instances[].url": "the preset's, else required",
 }
 
 
@@ -88,6 +90,8 @@ def _entry(key: str, field: FieldInfo) -> Entry:
 def _default(key: str, field: FieldInfo) -> str:
     if key in DERIVED_DEFAULTS:
         return DERIVED_DEFAULTS[key]
+    if field.default_factory is dict:
+        return "`{}`"
     if field.default is PydanticUndefined:
         return "required"
     if field.default is None:
@@ -103,6 +107,8 @@ def _kind(annotation: Any) -> str:
         names = {str: "text", int: "integer", float: "number", bool: "true or false", Path: "path"}
         return names.get(annotation, "mapping")
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is dict:
+        return f"mapping to {_kind(arguments[1])}"
     if origin is tuple:
         return f"list of {_kind(arguments[0])}"
     if origin is typing.Literal:
