@@ -16,10 +16,11 @@ export COMPOSE
 COMPOSE_PROFILE := $(if $(wildcard .env),,--profile demo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types format venv clean compose-up compose-demo compose-down test-compose soak
+.PHONY: help demo demo-providers test lint types format venv clean compose-up compose-demo compose-down test-compose soak
 
 help:
 	@echo "make demo    simulated engines, real Kafka, load, faults, and a summary (4 minutes)"
+	@echo "make demo-providers    six simulated providers, one slows from 200 to 3500 ms and heals (2 minutes)"
 	@echo "make test    all tests (11 minutes on two cores)"
 	@echo "make soak    kills, stops and hands over real scorers $(FAULTS) times (FAULTS=20: 3 minutes)"
 	@echo "make lint    ruff: rules and format"
@@ -32,6 +33,9 @@ help:
 
 demo: $(STAMP)
 	$(BIN)/evenload demo
+
+demo-providers: $(STAMP)
+	$(BIN)/evenload demo --story providers
 
 test: $(STAMP)
 	$(BIN)/pytest $(PYTEST_ARGS)

@@ -41,5 +41,5 @@ class Authority:
         context.load_cert_chain(certificate, key)
         return context
 
-    def _run(self, *arguments: str | Path) -> None:
+    def _run(self, *arguments: object) -> None:
         subprocess.run([self._openssl, *map(str, arguments)], check=True, capture_output=True)

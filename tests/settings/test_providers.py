@@ -56,7 +56,7 @@ def test_a_preset_says_all_but_the_key(preset: str, more: dict[str, Any], url: s
 
 
 def test_every_preset_is_tested_above() -> None:
-    marks = test_a_preset_says_all_but_the_key.pytestmark  # type: ignore[attr-defined]
+    marks = test_a_preset_says_all_but_the_key.pytestmark
     assert {case[0] for case in marks[0].args[1]} == set(PRESETS)
 
 

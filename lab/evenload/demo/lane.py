@@ -55,10 +55,12 @@ class Plan:
 class EngineProcess:
     """Several simulated engines in one process."""
 
-    def __init__(self, supervisor: Supervisor, name: str, plan: Plan) -> None:
+    def __init__(self, supervisor: Supervisor, name: str, plan: Plan, provider_ttft_ms: float | None = None) -> None:
         argv = [sys.executable, "-m", "evenload.demo.engine_server", "--port", "0", "--count", str(ENGINES)]
         argv += ["--preset", plan.preset, "--speed", f"{plan.speed:g}", "--name", name, "--model", MODEL]
         argv += ["--seed", str(plan.seed)]
+        if provider_ttft_ms is not None:
+            argv += ["--provider-ttft-ms", f"{provider_ttft_ms:g}"]
         self._supervisor = supervisor
         self._child = f"{name}s"
         supervisor.start(ChildSpec(self._child, argv, ready=self._ready, restart=None))
@@ -112,16 +114,18 @@ class LaneSpec:
     Attributes:
         name: What the summary calls it.
         engine: First part of its engines' names.
-        policy: Of its pool.
+        policy: Of its pool; None leaves it to the default.
         topic_prefix: Of its topics.
         routers: Names of its routers.
+        provider_ttft_ms: Its engines are providers, with this median TTFT.
     """
 
     name: str
     engine: str
-    policy: str
+    policy: str | None
     topic_prefix: str
     routers: tuple[str, ...]
+    provider_ttft_ms: float | None = None
 
 
 class Lane:
@@ -140,12 +144,13 @@ class Lane:
         self.load: LoadRun | None = None
         self._services: list[str] = []
         self._supervisor, self._plan, self._spec = supervisor, plan, spec
-        self.engines = EngineProcess(supervisor, spec.engine, plan)
+        self.engines = EngineProcess(supervisor, spec.engine, plan, spec.provider_ttft_ms)
 
     def settings(self, **sections: Any) -> Settings:
         """The settings of its processes, with more sections; engines must be ready."""
         urls = self.engines.urls()
-        instances = [{"id": name, "url": urls[name], "kind": "vllm"} for name in self.engines.names]
+        kind = "vllm" if self._spec.provider_ttft_ms is None else "none"
+        instances = [{"id": name, "url": urls[name], "kind": kind} for name in self.engines.names]
         pool = {"name": "demo", "models": [MODEL], "policy": self._spec.policy, "instances": instances}
         return Settings.model_validate(
             {

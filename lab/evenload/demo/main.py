@@ -108,17 +108,18 @@ def _play(stack: Stack, view: LiveView | PlainView, trace: Trace, options: Optio
     start_s = time.monotonic()
     lane = stack.start_story()
     with view:
-        (told,) = _direct(stack, view, [lane], story(pace))
+        (told,) = direct(stack, view, [lane], story(pace))
     view.say("the story is told; now the same faults for the baselines")
     baselines = stack.start_baselines()
     with view:
-        compared = _direct(stack, view, baselines, baseline(pace))
+        compared = direct(stack, view, baselines, baseline(pace))
     rows = [figures(each.name, run) for each, run in zip([lane, *baselines], [told, *compared], strict=True)]
     seconds = time.monotonic() - start_s
     return Summary(judge(told), rows, _notes(stack, trace, options, seconds), seconds)
 
 
-def _direct(stack: Stack, view: LiveView | PlainView, lanes: Sequence[Lane], script: Sequence[Step]) -> list[Run]:
+def direct(stack: Stack, view: LiveView | PlainView, lanes: Sequence[Lane], script: Sequence[Step]) -> list[Run]:
+    """Play a script over lanes with load on them; what it left behind, lane by lane."""
     for lane in lanes:
         lane.start_load()
     view.lanes = lanes
@@ -169,7 +170,7 @@ def _write(summary: Summary, options: Options, out: TextIO) -> None:
     console.print(_table(summary))
     console.print()
     for check in summary.checks:
-        console.print(_check_line(check))
+        console.print(check_line(check))
     for note in summary.notes:
         console.print(Text(f"- {note}", style="dim"))
     if options.markdown_path is not None:
@@ -192,7 +193,8 @@ def _table(summary: Summary) -> Table:
     return table
 
 
-def _check_line(check: Check) -> Text:
+def check_line(check: Check) -> Text:
+    """A promise with its verdict and its figure."""
     style = "green" if check.held else "bold red"
     return Text.assemble((f"{verdict(check):>8}", style), f"  {check.promise}\n          {check.figure}")
 

@@ -17,6 +17,7 @@ from evenload.broker.ports import choose_free
 from evenload.cli.errors import CommandError
 from evenload.cli.supervise import Supervisor
 from evenload.demo.lane import HOST, Lane, LaneSpec, Plan
+from evenload.demo.providers_story import TTFT_MS
 
 FOLDER: Final = Path(".evenload") / "demo"
 GRACE_S: Final = 8.0  # between SIGTERM and SIGKILL
@@ -28,6 +29,8 @@ BASELINES: Final = (
     LaneSpec("round-robin", "rr", "round-robin", "baseline", ("router-rr",)),
     LaneSpec("least-connections", "lc", "least-connections", "baseline", ("router-lc",)),
 )
+
+PROVIDERS: Final = LaneSpec("providers", "provider", None, "evenload", ("router",), provider_ttft_ms=TTFT_MS)
 
 Say = Callable[[str], None]
 
@@ -120,6 +123,22 @@ class Stack:
         with self._timed("scorer, collector and two routers"):
             lane.start_scorer()
             lane.start_collector()
+            lane.start_routers()
+            self.supervisor.wait_ready()
+        return lane
+
+    def start_providers(self) -> Lane:
+        """Start Kafka, six providers, scorer and one router; there is nothing to collect.
+
+        Raises:
+            BrokerError, ChildFailedError: As `start_story`.
+        """
+        with self._timed("six simulated providers, Kafka, scorer and a router"):
+            self.story = lane = self._lane(PROVIDERS)
+            self.broker.start()
+            self._create_topics()
+            self.supervisor.wait_ready()
+            lane.start_scorer()
             lane.start_routers()
             self.supervisor.wait_ready()
         return lane

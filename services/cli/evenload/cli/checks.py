@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from evenload.cli.http import get
 from evenload.settings import InstanceSettings, Settings, SettingsError, backend_keys
+from evenload.settings.providers import auth_headers, models_url
 
 PROBE_TIMEOUT_S = 3.0
 PROBES_AT_ONCE = 16
@@ -137,7 +138,7 @@ def check_instances(settings: Settings, environ: Any) -> Iterator[Check]:
     except SettingsError as error:
         keys = {}
         for problem in error.problems:
-            yield Check("key", "fail", f"{problem.source}: {problem.reason}", "set the variable")
+            yield Check("key", "fail", f"{problem.source}: {problem.reason}", "set the variable, or fill the file")
     pairs = [(instance, pool.models) for pool in settings.pools for instance in pool.instances]
 
     def probe(pair: tuple[InstanceSettings, tuple[str, ...]]) -> list[Check]:
@@ -151,12 +152,18 @@ def check_instances(settings: Settings, environ: Any) -> Iterator[Check]:
 def check_instance(instance: InstanceSettings, models: tuple[str, ...], key: str | None) -> Iterator[Check]:
     """Check one instance; what does not answer at all is not asked twice."""
     name = f"instance {instance.id}"
+    if instance.auth == "sigv4" or instance.deployments:
+        yield Check(name, "warn", "not checked: it lists no models for this kind of address", "send it a request")
+        return
+    headers = instance.headers | dict(auth_headers(instance.auth, key))
+    url = models_url(instance.url, instance.query)
     try:
-        status, body = get(f"{instance.url}/v1/models", timeout_s=PROBE_TIMEOUT_S, bearer=key)
+        status, body = get(url, timeout_s=PROBE_TIMEOUT_S, headers=headers, ca_file=instance.ca_file)
     except OSError as error:
         yield Check(name, "fail", f"{instance.url}: {error}", "start it, or correct its url")
         return
-    yield _models_check(name, status, body, models)
+    names = instance.model_names
+    yield _models_check(name, status, body, tuple(names.get(model) or names.get("*") or model for model in models))
     if instance.kind == "none":
         return
     yield _guarded(f"{name} health", lambda: _health_check(name, instance.url))
@@ -172,7 +179,7 @@ def _guarded(name: str, check: Callable[[], Check]) -> Check:
 
 def _models_check(name: str, status: int, body: bytes, models: tuple[str, ...]) -> Check:
     if status != 200:
-        todo = "set api_key_env" if status in (401, 403) else "look at the engine's log"
+        todo = "set api_key_env or api_key_file" if status in (401, 403) else "look at the engine's log"
         return Check(f"{name} models", "fail", f"/v1/models: status {status}", todo)
     try:
         served = [str(model["id"]) for model in json.loads(body)["data"]]

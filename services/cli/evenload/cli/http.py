@@ -1,13 +1,24 @@
 """A small blocking HTTP GET for readiness and checks; never on the request path."""
 
 import http.client
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
 from urllib.parse import urlsplit
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
 
 
-def get(url: str, *, timeout_s: float, bearer: str | None = None) -> tuple[int, bytes]:
+def get(
+    url: str, *, timeout_s: float, headers: Mapping[str, str] | None = None, ca_file: Path | None = None
+) -> tuple[int, bytes]:
     """Fetch a URL, without proxies and redirects.
+
+    Args:
+        url: http or https; https is verified.
+        timeout_s: to connect, and between bytes.
+        headers: to be sent.
+        ca_file: authorities to trust instead of the system's.
 
     Returns:
         Status and body; the body is cut at 8 MiB.
@@ -16,11 +27,16 @@ def get(url: str, *, timeout_s: float, bearer: str | None = None) -> tuple[int, 
         OSError: It did not answer in time, or not in HTTP.
     """
     parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.netloc, timeout=timeout_s)
-    headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
+    if parts.scheme == "https":
+        context = ssl.create_default_context(cafile=ca_file)
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+            parts.netloc, timeout=timeout_s, context=context
+        )
+    else:
+        connection = http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        connection.request("GET", parts.path or "/", headers=headers)
+        connection.request("GET", target, headers=dict(headers or {}))
         response = connection.getresponse()
         return response.status, response.read(BODY_BYTES_MAX)
     except http.client.HTTPException as error:

@@ -5,7 +5,6 @@ for a model; Azure's older paths have the model in the path. The body is changed
 (`body_model.py`).
 """
 
-import re
 from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
@@ -18,9 +17,6 @@ from .sigv4 import Signer
 
 ANY_MODEL = "*"
 NAMES_MAX = 1024  # encoded names that are kept; a pool for any model takes the client's word
-
-# `/v1`, `/api/v3`, `/v1beta/openai`: the provider's own version, in place of the `/v1` that clients ask for.
-VERSIONED = re.compile(r"/v\d+[a-z0-9]*(?:/openai)?\Z")
 
 
 class Shape:

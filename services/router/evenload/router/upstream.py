@@ -12,8 +12,10 @@ import ssl
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+from evenload.settings.providers import has_version
+
 from .connection import Connection, Headers
-from .shape import VERSIONED, Shape
+from .shape import Shape
 from .upstream_errors import BadResponse, ConnectFailed, UpstreamError, UpstreamReset
 
 __all__ = ["BadResponse", "ConnectFailed", "Response", "Upstream", "UpstreamError", "UpstreamReset"]
@@ -132,7 +134,7 @@ class Upstream:
         self._port = url.port or (443 if url.scheme == "https" else 80)
         prefix = url.path.rstrip("/")
         self._prefix = prefix.encode("ascii")
-        self._versioned = VERSIONED.search(prefix) is not None
+        self._versioned = has_version(prefix)
         self._origin = f"{url.scheme}://{url.netloc}"
         self.shape = shape
         self._ssl = (ssl_context or ssl.create_default_context()) if url.scheme == "https" else None

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from pydantic_core import PydanticCustomError
 
@@ -13,6 +13,7 @@ PresetName = Literal["openai", "qwen", "hunyuan", "ark", "bedrock", "azure", "az
 AZURE_API_VERSION = "2024-10-21"  # the last stable one of the deployments paths
 KEY_BYTES_MAX = 16 * 1024
 
+_VERSION = re.compile(r"/v\d+[a-z0-9]*(?:/openai)?\Z")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
 _CREDENTIALS = frozenset({"authorization", "proxy-authorization", "api-key", "x-api-key", "cookie"})
@@ -154,6 +155,17 @@ def plain_key(key: str) -> str:
     if any(not "!" <= character <= "~" for character in key):
         raise ValueError("has characters that no key has")
     return key
+
+
+def has_version(path: str) -> bool:
+    """Tell whether a base path ends in a version of its own (`/v1`, `/api/v3`, `/v1beta/openai`), in place of `/v1`."""
+    return _VERSION.search(path) is not None
+
+
+def models_url(url: str, query: dict[str, str]) -> str:
+    """Return where an instance lists its models."""
+    listed = f"{url}/models" if has_version(urlsplit(url).path) else f"{url}/v1/models"
+    return f"{listed}?{urlencode(query)}" if query else listed
 
 
 def service_of(url: str) -> str:

@@ -1,15 +1,17 @@
 """`evenload demo`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from evenload.cli.apps import command_app
+from evenload.cli.errors import CommandError
 from evenload.cli.options import with_settings
 from evenload.settings import Settings
 
 app = command_app()
+Story = Literal["faults", "providers"]
 
 
 @app.command()
@@ -17,6 +19,13 @@ app = command_app()
 def demo(
     settings: Settings,
     *,
+    story: Annotated[
+        Story,
+        typer.Option(
+            metavar="STORY",
+            help="faults: engines, every kind of fault. providers: one of six slows from 200 to 3500 ms.",
+        ),
+    ] = "faults",
     json_path: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the summary as JSON; - is stdout.")
     ] = None,
@@ -28,7 +37,7 @@ def demo(
 
     Everything runs in .evenload/demo on free ports. Exit code 1 if the story did not hold.
     """
-    from evenload.demo.main import Options, run
+    from evenload.demo.main import Options
 
     options = Options(
         trace=settings.demo.trace,
@@ -40,4 +49,12 @@ def demo(
         quick=quick,
         keep=keep,
     )
+    if story == "providers":
+        if settings.demo.trace is not None:
+            raise CommandError("--story providers makes its own arrivals; leave --trace out")
+        from evenload.demo.providers import run as run_providers
+
+        return run_providers(settings, options)
+    from evenload.demo.main import run
+
     return run(settings, options)
