@@ -40,7 +40,7 @@ def engine(answers: dict[str, tuple[int, str]]) -> Iterator[str]:
         server.server_close()
 
 
-def checks_of(url: str, environ: dict[str, str] | None = None, **instance: str) -> list[Check]:
+def checks_of(url: str, environ: dict[str, str] | None = None, **instance: object) -> list[Check]:
     pool = {"name": "a", "models": ["m"], "instances": [{"url": url, "id": "i", **instance}]}
     return list(check_instances(Settings.model_validate({"pools": [pool]}), environ or {}))
 
@@ -87,6 +87,15 @@ def test_an_engine_that_is_not_there_is_one_failure() -> None:
         pass
     (check,) = checks_of(url)
     assert (check.check, check.status) == ("instance i", "fail")
+
+
+def test_a_provider_is_asked_at_its_own_path_by_its_own_names() -> None:
+    names = {"m": "theirs"}
+    with engine({"/api/v3/models": (200, '{"data": [{"id": "theirs"}]}')}) as url:
+        (check,) = checks_of(f"{url}/api/v3", {"ARK_API_KEY": "k"}, preset="ark", model_names=names)
+        (signed,) = checks_of(url, {}, preset="bedrock", auth="sigv4", region="us-west-2")
+    assert (check.status, check.seen) == ("ok", "serves theirs")
+    assert (signed.status, signed.seen.split(":")[0]) == ("warn", "not checked")
 
 
 def test_a_provider_is_asked_with_its_key_and_not_for_gauges() -> None:
