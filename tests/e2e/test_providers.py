@@ -39,6 +39,6 @@ def test_one_of_six_providers_slows_is_evaded_and_returns(tmp_path: Path) -> Non
     assert figures["requests"] > 2000
     assert figures["shifted"] > 0.95
     assert figures["evaded_ms"] <= figures["healthy_p99_ms"] + 500
-    assert figures["slow_p99_ms"] > 3000, "some met it: before anybody could know"
+    assert 0 < figures["met"] < 60, "some meet it, before anybody can know; its share would be some 130"
     settings = yaml.safe_load((tmp_path / ".evenload" / "demo" / "router.yaml").read_text())
     assert settings["pools"][0]["policy"] == "peak-ewma-decay", "the default for providers only"

@@ -4,6 +4,7 @@ All figures are of what clients saw: who answered, and when the first content ca
 
 - `shifted`: how much of the slow provider's share before went elsewhere, among requests that arrive from one second
   after the step until it heals.
+- `met`: requests that went there all the same, from the step until it heals.
 - `evaded_ms`: from the step to the last request that still went there before it first got nothing for a second, in
   which its share would have been some 17 requests. Re-tests come later and are part of `shifted`.
 - `back_s`: from healing to the end of the first window of two seconds in which it has 90 % of its share before.
@@ -94,6 +95,7 @@ class Figures:
     slow_p50_ms: float
     slow_p99_ms: float
     slow_p99_from_1s_ms: float
+    met: int
     shifted: float
     evaded_ms: float
     back_s: float
@@ -129,6 +131,7 @@ def figures(run: Run) -> Figures:
         slow_p50_ms=_ttft_ms(during, 50),
         slow_p99_ms=_ttft_ms(during, 99),
         slow_p99_from_1s_ms=_ttft_ms(late, 99),
+        met=sum(result.instance == name for result in during),
         shifted=1.0 - (share(late, name) or 0.0) / usual,
         evaded_ms=1000.0 * _evaded_s(during, name, slow.start_s, healed.start_s),
         back_s=back_s,
