@@ -135,6 +135,19 @@ async def test_a_refused_key_is_the_instances_fault_and_its_words_stay_inside() 
             assert (f.state("openai").errors, f.state("openai").cause) == (1, "unauthorized")
 
 
+async def test_a_request_larger_than_a_minutes_tokens_is_tried_elsewhere_and_cools_nobody() -> None:
+    refusal = [error(429, "Request too large for m in organization org-secret: Limit 3", code="rate_limit_exceeded")]
+    async with ScriptedUpstream(refusal) as small, ScriptedUpstream(refusal, answer("Hi")) as large:
+        settings = settings_of(at(small, "openai"), at(large, "qwen", priority=1))
+        environ = {"OPENAI_API_KEY": SECRET, "DASHSCOPE_API_KEY": SECRET}
+        async with replica(settings, {"openai": small, "qwen": large}, environ) as f:
+            refused = await post(f.url, BODY)
+            assert (refused.status, refused.error["code"]) == (413, "upstream_over_limit")
+            assert b"org-secret" not in refused.body
+            assert (await post(f.url, BODY)).status == 200
+            assert {f.state(name).cooling_until_ms for name in ("openai", "qwen")} == {0}
+
+
 async def test_no_page_no_log_and_no_representation_has_a_key(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     caplog.set_level(logging.DEBUG)
     file = tmp_path / "key"

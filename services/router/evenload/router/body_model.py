@@ -8,15 +8,16 @@ it would take too long is put together again from its members, with the white sp
 """
 
 import re
-from itertools import islice
 
 import msgspec
 
 TOKENS_MAX = 20_000  # some 10 ms of the event loop
 
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
+_MARK = re.compile(rb'["{}\[\]]')
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _COLON = re.compile(rb"\s*:\s*")
-_OPEN, _CLOSE, _KEY = b"{[", b"}]", b'"model"'
+_QUOTE, _BACKSLASH = b'"'[0], b"\\"[0]
+_OPEN, _KEY = b"{[", b'"model"'
 # Further down it may stand again, plainly or with escapes.
 _AGAIN = re.compile(rb'"(?:[model]|\\u00[0-9a-fA-F]{2}){5}"\s*:')
 
@@ -61,25 +62,45 @@ def replaced(body: bytes, found: Found, name: bytes) -> bytes:
 
 def _spans(body: bytes) -> Spans | None:
     spans: Spans = []
-    depth = 0
+    depth = position = 0
     expected = -1  # where the value begins whose key has been read
-    for token in islice(_TOKEN.finditer(body), TOKENS_MAX):
-        start, end = token.span()
+    for _ in range(TOKENS_MAX):
+        mark = _MARK.search(body, position)
+        assert mark is not None, "the body has been read as JSON"
+        start, position = mark.start(), mark.end()
         first = body[start]
-        if first in _OPEN:
+        if first == _QUOTE:
+            position = _string_end(body, start)
+            if start == expected:
+                spans.append((start, position))
+                if not _stands_again(body, position):
+                    return spans
+            elif depth == 1 and _is_model(body[start:position]):
+                colon = _COLON.match(body, position)
+                expected = -1 if colon is None else colon.end()
+        elif first in _OPEN:
             depth += 1
-        elif first in _CLOSE:
+        else:
             depth -= 1
             if depth == 0:
                 return spans
-        elif start == expected:
-            spans.append((start, end))
-            if _AGAIN.search(body, end) is None:
-                return spans
-        elif depth == 1 and _is_model(body[start:end]):
-            colon = _COLON.match(body, end)
-            expected = -1 if colon is None else colon.end()
     return None
+
+
+def _string_end(body: bytes, start: int) -> int:
+    """Return the end of the string that begins at `start`; one with a backslash before a quote needs a close look."""
+    quote = body.index(b'"', start + 1)
+    if body[quote - 1] != _BACKSLASH:
+        return quote + 1
+    found = _STRING.match(body, start)
+    assert found is not None, "the body has been read as JSON"
+    return found.end()
+
+
+def _stands_again(body: bytes, position: int) -> bool:
+    if body.find(_KEY, position) < 0 and body.find(b"\\u00", position) < 0:
+        return False
+    return _AGAIN.search(body, position) is not None
 
 
 def _is_model(text: bytes) -> bool:

@@ -15,6 +15,9 @@ from .limits import Limits
 from .ports import Ask, Dispatcher, Lease, NoInstance
 from .watch import Receive, Watch, Watches
 
+# Causes whose words stay inside: they may have a part of the key, or the account's name.
+_UNSAID = ("unauthorized", "over_limit")
+
 
 class Plan(msgspec.Struct, frozen=True):
     """What a request is, once its body has been read.
@@ -106,7 +109,7 @@ class Exchange:
             # An engine knows its own queue only, and a provider's words may name the account.
             wait_s = self._dispatcher.retry_after_s(plan.ask.model)
             await client.refuse(_come_back(verdict, failure.status, wait_s), failure.instance)
-        elif failure.status >= 400 and verdict.cause != "unauthorized":  # whose words may have a part of the key
+        elif failure.status >= 400 and verdict.cause not in _UNSAID:
             await client.answer(failure.status, failure.headers, failure.body, failure.instance)
         else:
             await client.refuse(_own_error(verdict), failure.instance)
@@ -134,6 +137,9 @@ def _own_error(verdict: Verdict) -> ApiError:
     """Say what happened where the upstream left no error to pass on."""
     if verdict.cause == "answer":
         status, message = 504, "The instance did not answer in time. Ask for a stream, or for fewer tokens."
+    elif verdict.cause == "over_limit":
+        status = 413
+        message = "The request is larger than what the provider takes from this service within a minute; send less."
     elif verdict.cause == "unauthorized":
         status, message = 502, "An instance does not accept the router's own key. Tell whoever runs the router."
     else:
