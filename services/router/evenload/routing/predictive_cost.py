@@ -133,10 +133,10 @@ def costs_ms(candidates: Sequence[InstanceView], request: Request, now_ms: int, 
         own += view.in_flight
         held += view.in_flight + others
         tokens += view.in_flight_tokens + view.others_in_flight_tokens
-        load += (view.in_flight + others) * token_ms
+        load += (view.in_flight + others) / view.weight * token_ms
         belief_sum += belief
         if belief > 0.0:
-            believed += 1.0
+            believed += view.weight
             foreign += others
     number = len(candidates)
     mean = foreign / believed if believed > 0.0 else 0.0
@@ -152,7 +152,7 @@ def costs_ms(candidates: Sequence[InstanceView], request: Request, now_ms: int, 
     costs: list[float] = []
     for view, base_ms, token_ms, pressure, belief in zip(candidates, bases, rates, pressures, beliefs, strict=True):
         weight = view.weight
-        foreigners = (mean + belief * (view.others_in_flight - mean)) / weight
+        foreigners = mean + belief * (view.others_in_flight / weight - mean)
         count = view.in_flight / weight + foreigners
         share = count * token_ms * even
         work = work_before(view, request, now_ms, token_ms)
