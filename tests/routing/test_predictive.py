@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -152,7 +153,7 @@ def test_prompts_that_gauges_do_not_show_yet_fill_a_cache() -> None:
         engine("a", {"in_flight_tokens": 5000, "others_in_flight_tokens": 1000, "awaiting_tokens": 2000}, kv_usage=0.7),
         engine("b", {"in_flight_tokens": 2000}, kv_usage=0.5),
     ]
-    off = {"load": 0, "load_square": 0, "strangers": 0, "harm_strangers": 0}
+    off: Any = {"load": 0, "load_square": 0, "strangers": 0, "harm_strangers": 0}
     blind, seen = costs(*views, ahead=0, **off), costs(*views, **off)
     assert seen[1] == blind[1]  # 0.5 and 0.1 for the request
     assert blind[0] == 40.0 + 0.03 * work_of(3000.0)
@@ -214,7 +215,7 @@ def test_evenness_is_left_to_chance_where_own_traffic_is_a_small_share(least: fl
     own = {"in_flight": 5, "in_flight_tokens": 5000}
     told = {"others_in_flight": 29, "others_in_flight_tokens": 29_000}
     views = [engine("a", own), engine("b", own | told)]
-    only = {"strangers": 0.0, "harm_strangers": 0.0, "tie_crowded": 0.0}
+    only: Any = {"strangers": 0.0, "harm_strangers": 0.0, "tie_crowded": 0.0}
     a, b = costs(*views, even_share=least, **only)
     full_a, full_b = costs(*views, even_share=0.0, **only)
     assert b - a == pytest.approx(counts * (full_b - full_a))
