@@ -90,12 +90,13 @@ async def test_memory_stays_flat_over_many_requests_of_which_a_fifth_is_aborted(
     assert resident[-1] - resident[BLOCKS // 2 - 1] < 8 * MIB, [size // MIB for size in resident]
 
 
-def slow_reader(url: str, body: bytes) -> socket.socket:
+def slow_reader(url: str, body: bytes, headers: bytes = b"") -> socket.socket:
     """A client with a small window that has sent its request."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
     client.connect(("127.0.0.1", int(url.rsplit(":", 1)[1])))
-    client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n%bcontent-length: %d\r\n\r\n" % (headers, len(body))
+    client.sendall(head + body)
     client.setblocking(False)
     return client
 

@@ -9,6 +9,7 @@ Until something else is known the end is `client_gone`, which blames nobody: tha
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,8 @@ from evenload.schemas.telemetry import OutcomeKind
 
 from .classify import Verdict, classify, classify_error
 from .client import Client
+from .deadline import CODE as OVER_CODE
+from .deadline import MESSAGE as OVER_MESSAGE
 from .errors import error_event
 from .headers import Headers, response_headers
 from .limits import Limits
@@ -73,6 +76,10 @@ class _Answer(msgspec.Struct, gc=False):
     error: Any = None
 
 
+BROKEN_OFF = "The instance failed in the middle of the answer. What came so far is not complete; ask again."
+OVER_TIME = Verdict("client_gone", "deadline", None, False)  # the client's own deadline: as if it had left
+TELL_S = 1.0
+
 _decode_answer = msgspec.json.Decoder(_Answer).decode
 
 
@@ -126,18 +133,18 @@ class Attempt:
             None when the client has been answered, well or not; a failure when it has been sent nothing.
         """
         try:
-            if wait_s > 0:
-                await asyncio.sleep(wait_s)
-                self._sent_at_s = self._clock()
-            return await self._guarded()
+            return await self._guarded(wait_s)
         except Exception:
             self._end.cause = "internal_error"
             raise
         finally:
             self._finish()
 
-    async def _guarded(self) -> Failure | None:
+    async def _guarded(self, wait_s: float) -> Failure | None:
         try:
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+                self._sent_at_s = self._clock()
             return await self._exchange()
         except asyncio.CancelledError:
             limit = self._watch.take_expired()
@@ -151,7 +158,10 @@ class Attempt:
         if not self._client.started:
             return self._fail(verdict)
         self._note(verdict)
-        await self._break_off()
+        if verdict is OVER_TIME:
+            await self._break_off_in_time()
+        else:
+            await self._break_off()
         return None
 
     def _finish(self) -> None:
@@ -330,18 +340,20 @@ class Attempt:
         await self._client.end()
         return None
 
-    async def _break_off(self) -> None:
+    async def _break_off_in_time(self) -> None:
+        """Tell the client that its own deadline has passed; one that does not read is not waited for."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TELL_S):
+                await self._break_off(OVER_MESSAGE, OVER_CODE)
+
+    async def _break_off(self, message: str = BROKEN_OFF, code: str | None = None) -> None:
         """Tell the client that the answer is not whole: by an event where one fits, else by an unfinished body."""
         observer = self._observer
         if observer is None or not observer.at_boundary:
             return  # the server closes the connection when a response is left unfinished
         self._note_usage(observer.prompt_tokens, observer.output_tokens)
         await self._client.end(
-            error_event(
-                "The instance failed in the middle of the answer. What came so far is not complete; ask again.",
-                code=self._end.cause or self._end.kind,
-                request_id=self._client.request_id,
-            )
+            error_event(message, code=code or self._end.cause or self._end.kind, request_id=self._client.request_id)
         )
 
     # Reading, sending, noting.
@@ -371,6 +383,8 @@ class Attempt:
             self._output_tokens = output_tokens
 
     def _timed_out(self, limit: Limit) -> Verdict:
+        if limit == "deadline":
+            return OVER_TIME
         # Without a stream a long silence may be a long answer: to ask again would generate it twice.
         return Verdict("timeout", limit, None, limit != "answer")
 

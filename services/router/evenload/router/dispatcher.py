@@ -254,7 +254,17 @@ def _first_cooled_s(views: Sequence[InstanceView], now_ms: int) -> int | None:
 class Attempt:
     """One attempt under way: a lease, and what it tells the fleet."""
 
-    __slots__ = ("_dispatcher", "_lease", "_model", "_pool", "_request_id", "attempt", "instance", "upstream")
+    __slots__ = (
+        "_dispatcher",
+        "_lease",
+        "_model",
+        "_pool",
+        "_request_id",
+        "attempt",
+        "expected_ms",
+        "instance",
+        "upstream",
+    )
 
     def __init__(self, dispatcher: Dispatcher, pool: Pool, lease: Lease, ask: Ask, attempt: int) -> None:
         self._dispatcher = dispatcher
@@ -264,6 +274,7 @@ class Attempt:
         self._request_id = ask.request_id
         self.attempt = attempt
         self.instance = lease.instance
+        self.expected_ms = lease.expected.ttft_ms
         self.upstream = dispatcher.upstreams[lease.instance]
 
     def first_token(self, ttft_ms: float) -> None:

@@ -7,9 +7,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from .attempt import Attempt, Failure, Request
+from .attempt import OVER_TIME, Attempt, Failure, Request
 from .classify import Verdict
 from .client import Client
+from .deadline import CODE as OVER_CODE
+from .deadline import MESSAGE as OVER_MESSAGE
+from .deadline import RETRY_REST_S_MIN
 from .errors import ApiError
 from .limits import Limits
 from .ports import Ask, Dispatcher, Lease, NoInstance
@@ -27,12 +30,17 @@ class Plan(msgspec.Struct, frozen=True):
         request: for upstreams.
         prompt_bytes: from which tokens are estimated and learned.
         limits: of the pool that serves the model.
+        until_s: the client's own deadline on the event loop's clock, None if it set none.
     """
 
     ask: Ask
     request: Request
     prompt_bytes: int
     limits: Limits
+    until_s: float | None = None
+
+
+OVER = ApiError(status=504, code=OVER_CODE, message=OVER_MESSAGE)
 
 
 class Exchange:
@@ -55,6 +63,8 @@ class Exchange:
     async def serve(self, plan: Plan, client: Client, receive: Receive) -> None:
         """Answer the client, or notice that it has gone."""
         watch = self._watches.open(receive)
+        if plan.until_s is not None:
+            watch.until(plan.until_s)
         try:
             failure = await self._attempts(plan, client, watch)
             if isinstance(failure, NoInstance):
@@ -62,7 +72,10 @@ class Exchange:
             elif failure is not None:
                 await self._answer_failure(plan, client, failure)
         except asyncio.CancelledError:
-            if not watch.take_left():
+            if watch.take_expired() is not None:  # while nobody was being asked
+                if not client.started:
+                    await client.refuse(OVER)
+            elif not watch.take_left():
                 raise
         finally:
             watch.close()
@@ -71,13 +84,17 @@ class Exchange:
         failures: list[Failure] = []
         limits = plan.limits
         for number in range(limits.attempts_max):
+            if failures and _is_too_late(plan, RETRY_REST_S_MIN):
+                return failures[-1]
             tried = tuple(failure.instance for failure in failures)
             try:
                 lease = self._dispatcher.choose(plan.ask, tried, number)
             except NoInstance as nobody:
                 return failures[-1] if failures else nobody
             wait_s = self._wait_s(lease.instance, failures, limits)
-            if wait_s > limits.back_off_s_max:
+            if wait_s > limits.back_off_s_max or (
+                failures and _is_too_late(plan, wait_s + (lease.expected_ms or 0.0) / 1000.0)
+            ):
                 _give_back(lease)
                 return failures[-1]
             attempt = Attempt(lease, plan.request, client, watch, limits=limits, clock=self._clock)
@@ -111,8 +128,15 @@ class Exchange:
             await client.refuse(_come_back(verdict, failure.status, wait_s), failure.instance)
         elif failure.status >= 400 and verdict.cause not in _UNSAID:
             await client.answer(failure.status, failure.headers, failure.body, failure.instance)
+        elif verdict is OVER_TIME:
+            await client.refuse(OVER)
         else:
             await client.refuse(_own_error(verdict), failure.instance)
+
+
+def _is_too_late(plan: Plan, needed_s: float) -> bool:
+    """Tell whether what takes so long would not be over before the client's deadline."""
+    return plan.until_s is not None and asyncio.get_running_loop().time() + needed_s > plan.until_s
 
 
 def _give_back(lease: Lease) -> None:

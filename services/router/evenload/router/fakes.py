@@ -223,6 +223,7 @@ class FakeLease:
     end: dict[str, Any] = field(default_factory=dict)
     first_token_ms: float | None = None
     finishes: int = 0
+    expected_ms: float | None = None
 
     def first_token(self, ttft_ms: float) -> None:
         """Note the first token."""
@@ -256,6 +257,7 @@ class FakeDispatcher:
         self.asks: list[Ask] = []
         self.first_cooled_s: int | None = None
         self.renaming = False
+        self.expected_ms: float | None = None
         self._models = models
 
     @property
@@ -276,7 +278,7 @@ class FakeDispatcher:
         if not self.upstreams:
             raise NoInstance(503, "no_instance", "No instance is usable; try again later.", 3)
         name = next((name for name in self.upstreams if name not in tried), next(iter(self.upstreams)))
-        lease = FakeLease(name, self.upstreams[name], attempt)
+        lease = FakeLease(name, self.upstreams[name], attempt, expected_ms=self.expected_ms)
         self.leases.append(lease)
         return lease
 

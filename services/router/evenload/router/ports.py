@@ -36,6 +36,7 @@ class Lease(Protocol):
     instance: str
     upstream: Upstream
     attempt: int
+    expected_ms: float | None  # TTFT, where enough is known to predict one
 
     def first_token(self, ttft_ms: float) -> None:
         """The first content token arrived `ttft_ms` after the attempt was sent. Called at most once, before finish."""

@@ -7,6 +7,7 @@ back byte for byte; of the body only `model`, `stream`, `n` and the token limits
 Reading order: here, `exchange.py` (attempts), `attempt.py` (one attempt), `watch.py` (interruptions), `upstream.py`.
 """
 
+import asyncio
 import random
 import time
 from binascii import hexlify
@@ -16,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from . import deadline
 from .attempt import Request
 from .client import Client, Send
 from .errors import ApiError
@@ -108,11 +110,13 @@ class Proxy:
 
     async def _serve(self, endpoint: str, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         headers = scope["headers"]
+        by_name = dict(headers)  # the last of each name
         request_id = own_request_id(headers)
         client = Client(send, request_id, closing=self.leaving)
         try:
-            body = await _read_body(headers, receive, self._limits.body_bytes_max)
-            plan = self._plan(endpoint, _target(scope), headers, request_id, body)
+            until_s = _deadline(by_name[deadline.HEADER]) if deadline.HEADER in by_name else None
+            body = await _read_body(by_name, receive, self._limits.body_bytes_max)
+            plan = self._plan(endpoint, _target(scope), headers, request_id, body, until_s=until_s)
         except _Unservable as refusal:
             return await client.refuse(refusal.error)
         except _ClientLeft:
@@ -127,7 +131,14 @@ class Proxy:
             raise  # the server logs it
 
     def _plan(
-        self, endpoint: str, target: bytes, headers: list[tuple[bytes, bytes]], request_id: bytes, body: bytes
+        self,
+        endpoint: str,
+        target: bytes,
+        headers: list[tuple[bytes, bytes]],
+        request_id: bytes,
+        body: bytes,
+        *,
+        until_s: float | None,
     ) -> Plan:
         head = _read_head(body)
         prompt_bytes = max(1, len(body) - FRAMING_BYTES)
@@ -141,12 +152,20 @@ class Proxy:
             max_tokens=None if max_tokens is None else int(max_tokens),
         )
         request = Request(target, request_headers(headers, request_id), body, ask.stream, max(1, int(head.n or 1)))
-        return Plan(ask, request, prompt_bytes, self._dispatcher.limits(head.model) or self._limits)
+        return Plan(ask, request, prompt_bytes, self._dispatcher.limits(head.model) or self._limits, until_s)
 
 
 def own_request_id(headers: list[tuple[bytes, bytes]]) -> bytes:
     """Return the client's request id if it has a plain one, else a new one."""
     return request_id_of(headers) or b"req-" + hexlify(urandom(12))
+
+
+def _deadline(value: bytes) -> float:
+    """Return when the client's deadline passes, on the event loop's clock."""
+    try:
+        return asyncio.get_running_loop().time() + deadline.seconds_of(value)
+    except ValueError as error:
+        raise _Unservable(400, "invalid_value", str(error), deadline.HEADER.decode()) from None
 
 
 def _target(scope: MutableMapping[str, Any]) -> bytes:
@@ -171,16 +190,16 @@ def _field_of(error: msgspec.ValidationError) -> str | None:
     return next((field for field in _Head.__struct_fields__ if f"`{field}`" in text or f"$.{field}`" in text), None)
 
 
-async def _read_body(headers: list[tuple[bytes, bytes]], receive: Receive, limit: int) -> bytes:
+async def _read_body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
     """Return the body.
 
     Raises:
         _Unservable: it is longer than `limit`; raised before more than that has been kept.
         _ClientLeft: the client went away.
     """
-    for name, value in headers:
-        if name == b"content-length" and (len(value) > 15 or int(value) > limit):
-            raise _too_large(limit)
+    length = headers.get(b"content-length")
+    if length is not None and (len(length) > 15 or int(length) > limit):
+        raise _too_large(limit)
     message = await receive()
     if message["type"] != "http.request":
         raise _ClientLeft

@@ -1,11 +1,12 @@
-"""What may interrupt a request while it waits: its client leaves, or a deadline passes.
+"""What may interrupt a request while it waits: its client leaves, a limit passes, or the client's own deadline.
 
-Both cancel the request's own task, as `asyncio.timeout` does, so every await point is covered and none needs to know.
+All cancel the request's own task, as `asyncio.timeout` does, so every await point is covered and none needs to know.
 
 Cheap by sharing: one timer for all requests looks at them every `TICK_S`. Moving a deadline, which happens per chunk,
 stores a float. The task that listens for the client's leaving is made at the first look, so a request that is answered
 within a tick costs neither timer nor task. Deadlines are late by up to a tick, and so is the notice of a client that
-leaves within the first one. 2,000 streams cost 40,000 comparisons a second.
+leaves within the first one. 2,000 streams cost 40,000 comparisons a second. The client's own deadline, which few set,
+has a timer of its own and is exact.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from typing import Any, Literal
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
-Limit = Literal["first_token", "answer", "idle"]
+Limit = Literal["first_token", "answer", "idle", "deadline"]
 
 TICK_S = 0.05
 
@@ -66,6 +67,7 @@ class Watch:
         "_now_s",
         "_receive",
         "_task",
+        "_until",
         "_watches",
         "client_left",
     )
@@ -82,12 +84,17 @@ class Watch:
         self._limit: Limit = "idle"
         self._expired: Limit | None = None
         self._cancels = 0
+        self._until: asyncio.TimerHandle | None = None
         self.client_left = False
 
     def limit(self, seconds: float, limit: Limit) -> None:
         """From now on, waiting for more than `seconds` is an interruption named `limit`."""
         self._limit = limit
         self._deadline_s = self._now_s() + seconds
+
+    def until(self, at_s: float) -> None:
+        """At `at_s` of the loop's clock, whatever is going on is interrupted: the client's own deadline."""
+        self._until = self._task.get_loop().call_at(at_s, self._over)
 
     def unlimit(self) -> None:
         """Nothing is waited for from the upstream now."""
@@ -128,6 +135,15 @@ class Watch:
             self._watches = None
         if self._listener is not None:
             self._listener.cancel()
+        if self._until is not None:
+            self._until.cancel()
+
+    def _over(self) -> None:
+        # An instance whose own limit has passed as well has failed, whatever the client was ready to wait.
+        passed = self._deadline_s <= self._now_s()
+        self._deadline_s = math.inf
+        self._expired = self._limit if passed else "deadline"
+        self._interrupt()
 
     def _undo(self) -> None:
         while self._cancels:
