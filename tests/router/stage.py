@@ -63,7 +63,8 @@ async def inner_app(scope: Any, receive: Any, send: Any) -> None:
 async def stage(
     *scripts: Any, limits: Limits = FAST, rng: random.Random | None = None, **options: Any
 ) -> AsyncIterator[Stage]:
-    """Serve a proxy before one engine per argument, "a", "b" ...: a script, a list of scripts, or None, which refuses.
+    """Serve a proxy before one engine per argument, "a", "b" ...: a script, a list of scripts, the URL of
+    another engine, or None, which refuses.
 
     Ends with the check that each lease was finished exactly once.
     """
@@ -83,6 +84,9 @@ async def _engines(
     engines: dict[str, ScriptedUpstream] = {}
     instances: dict[str, str] = {}
     for name, script in zip("abcdef", scripts, strict=False):
+        if isinstance(script, str):
+            instances[name] = script
+            continue
         if script is None:
             with socket.create_server(("127.0.0.1", 0)) as closed:
                 instances[name] = f"http://127.0.0.1:{closed.getsockname()[1]}"
@@ -147,9 +151,14 @@ class Fleet:
 
 @contextlib.asynccontextmanager
 async def fleet(
-    *scripts: Any, models: tuple[str, ...] = ("tiny",), key: str | None = None, **pool: Any
+    *scripts: Any,
+    models: tuple[str, ...] = ("tiny",),
+    key: str | None = None,
+    router: dict[str, Any] | None = None,
+    **pool: Any,
 ) -> AsyncIterator[Fleet]:
-    """Serve a real router without Kafka before engines as in `stage`; `pool` are further settings of the pool.
+    """Serve a real router without Kafka before engines as in `stage`; `pool` are further settings of the pool, `router`
+    of the router.
 
     Each engine's credential is `key`, if there is one.
 
@@ -162,7 +171,7 @@ async def fleet(
         settings = Settings.model_validate(
             {
                 "kafka": {"bootstrap": "127.0.0.1:1"},
-                "router": {"seed": 1},
+                "router": {"seed": 1, **(router or {})},
                 "collector": {"buffer_events_max": 1000},
                 "pools": [{"name": "p", "models": models, "policy": "predictive", "instances": made, **pool}],
             }

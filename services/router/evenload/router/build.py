@@ -12,6 +12,7 @@ from evenload.bus.emitter import Emitter
 from evenload.bus.records import RecordSender
 from evenload.bus.snapshots import SnapshotReader
 from evenload.bus.topics import partition_for, topic_names
+from evenload.router.admission import Admission, Gate
 from evenload.router.app import create_app
 from evenload.router.dispatcher import Dispatcher
 from evenload.router.limits import Limits
@@ -24,7 +25,7 @@ from evenload.routing import POLICIES, FleetView, LogClock
 from evenload.routing.retry_budget import RetryBudget
 from evenload.schemas import SnapshotBatch
 from evenload.scoring import digest
-from evenload.settings import PoolSettings, Settings
+from evenload.settings import AdmissionSettings, PoolSettings, Settings
 from evenload.settings.code import code_digest
 from evenload.settings.scoring import pool_scoring, scoring_configs
 
@@ -81,6 +82,7 @@ def build(settings: Settings, environ: dict[str, str], wall_s: Callable[[], floa
     )
     view = FleetView(configs, partitions, emitter.incarnation, wall_ms)
     decisions = RecordSender(emitter.link, topic_names(kafka.topic_prefix).decisions, partitions=kafka.partitions)
+    gate = _gate(router.admission)
     metrics = RouterMetrics()
     dispatcher = Dispatcher(
         router=router.name,
@@ -109,9 +111,10 @@ def build(settings: Settings, environ: dict[str, str], wall_s: Callable[[], floa
         for upstream in dispatcher.upstreams.values():
             upstream.close()
 
+    metrics.watch_gates(lambda: {"": gate} | {pool.name: pool.gate for pool in dispatcher.pools.values()})
     app = create_app(dispatcher, telemetry, metrics, router.stale_view_ms, lifespan)
     limits = Limits(body_bytes_max=router.max_body_bytes)
-    return Router(Proxy(app, dispatcher, limits), telemetry, dispatcher)
+    return Router(Proxy(app, dispatcher, limits, gate=gate), telemetry, dispatcher)
 
 
 def _pool(pool: PoolSettings, body_bytes_max: int) -> Pool:
@@ -126,6 +129,7 @@ def _pool(pool: PoolSettings, body_bytes_max: int) -> Pool:
             one.id: Place(one.weight, one.priority) for one in pool.instances if (one.weight, one.priority) != (1, 0)
         },
         spill_over_ms=pool.spill_over_ms,
+        gate=_gate(pool.admission),
         retries=RetryBudget(pool.retries.share, pool.retries.per_s_min),
         limits=Limits(
             body_bytes_max=body_bytes_max,
@@ -137,6 +141,12 @@ def _pool(pool: PoolSettings, body_bytes_max: int) -> Pool:
             idle_s=pool.timeouts.idle_s,
         ),
     )
+
+
+def _gate(settings: AdmissionSettings) -> Gate | None:
+    if settings.max_concurrent is None:
+        return None
+    return Gate(Admission(settings.max_concurrent, settings.queue_max, settings.queue_deadline_ms / 1000.0))
 
 
 def _monotonic_ms() -> float:

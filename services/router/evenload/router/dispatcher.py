@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from evenload.router.admission import Gate
 from evenload.router.decision import describe
 from evenload.router.limits import Limits
 from evenload.router.pool import BYTES_PER_TOKEN, Pool
@@ -100,6 +101,11 @@ class Dispatcher:
         """Return the limits of the pool that serves a model."""
         pool = self.pool_of(model)
         return None if pool is None else pool.limits
+
+    def gate(self, model: str) -> Gate | None:
+        """Return what bounds the requests of the pool that serves a model."""
+        pool = self.pool_of(model)
+        return None if pool is None else pool.gate
 
     def renames(self, model: str) -> bool:
         """Whether answers name the model as the client did."""

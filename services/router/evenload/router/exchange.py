@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from .admission import Gate, Shed
 from .attempt import OVER_TIME, Attempt, Failure, Request
 from .classify import Verdict
 from .client import Client
@@ -31,6 +32,8 @@ class Plan(msgspec.Struct, frozen=True):
         prompt_bytes: from which tokens are estimated and learned.
         limits: of the pool that serves the model.
         until_s: the client's own deadline on the event loop's clock, None if it set none.
+        gates: to pass, in this order. The pool's comes before the router's: a place in the router must not be held by
+            a request that waits for a full pool.
     """
 
     ask: Ask
@@ -38,6 +41,7 @@ class Plan(msgspec.Struct, frozen=True):
     prompt_bytes: int
     limits: Limits
     until_s: float | None = None
+    gates: tuple[Gate, ...] = ()
 
 
 OVER = ApiError(status=504, code=OVER_CODE, message=OVER_MESSAGE)
@@ -65,12 +69,19 @@ class Exchange:
         watch = self._watches.open(receive)
         if plan.until_s is not None:
             watch.until(plan.until_s)
+        passed = 0
         try:
+            for gate in plan.gates:
+                if not gate.try_enter():
+                    await gate.enter()
+                passed += 1
             failure = await self._attempts(plan, client, watch)
             if isinstance(failure, NoInstance):
                 await _answer_nobody(client, failure)
             elif failure is not None:
                 await self._answer_failure(plan, client, failure)
+        except Shed as shed:
+            await client.refuse(_shed(shed))
         except asyncio.CancelledError:
             if watch.take_expired() is not None:  # while nobody was being asked
                 if not client.started:
@@ -78,6 +89,8 @@ class Exchange:
             elif not watch.take_left():
                 raise
         finally:
+            for gate in plan.gates[:passed]:
+                gate.leave()
             watch.close()
 
     async def _attempts(self, plan: Plan, client: Client, watch: Watch) -> Failure | NoInstance | None:
@@ -155,6 +168,12 @@ def _give_back(lease: Lease) -> None:
 async def _answer_nobody(client: Client, nobody: NoInstance) -> None:
     error = ApiError(status=nobody.status, code=nobody.code, message=nobody.message, retry_after_s=nobody.retry_after_s)
     await client.refuse(error)
+
+
+def _shed(shed: Shed) -> ApiError:
+    what = "has no room, not even to wait" if shed.cause == "queue_full" else "had no room in time"
+    message = f"The service is overloaded: it {what}. Nothing was generated; ask again in {shed.retry_after_s} s."
+    return ApiError(status=429, code="overloaded", message=message, retry_after_s=shed.retry_after_s)
 
 
 def _own_error(verdict: Verdict) -> ApiError:

@@ -21,6 +21,7 @@ import uvicorn
 
 from evenload.schemas.telemetry import OutcomeKind
 
+from . import admission
 from .fake_wire import Cut, Gate, Reset, Script, Stall, Step, Trickle
 from .limits import Limits
 from .ports import Ask, NoInstance
@@ -258,6 +259,7 @@ class FakeDispatcher:
         self.first_cooled_s: int | None = None
         self.renaming = False
         self.expected_ms: float | None = None
+        self.pool_gate: admission.Gate | None = None
         self._models = models
 
     @property
@@ -313,6 +315,11 @@ class FakeDispatcher:
     def limits(self, model: str) -> Limits | None:  # noqa: ARG002 - one fits all
         """The proxy's own."""
         return None
+
+    def gate(self, model: str) -> admission.Gate | None:
+        """Say what was set."""
+        del model
+        return self.pool_gate
 
     def close(self) -> None:
         """End idle connections."""

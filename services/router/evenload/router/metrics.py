@@ -1,7 +1,12 @@
 """The router's Prometheus metrics: labels come from the configuration only, so the number of series is fixed."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from collections.abc import Callable, Iterator, Mapping
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from evenload.router.admission import Gate
 from evenload.schemas import Outcome
 
 TTFT_BUCKETS_S = (0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -68,6 +73,10 @@ class RouterMetrics:
             registry=self.registry,
         )
 
+    def watch_gates(self, gates: Callable[[], Mapping[str, Gate | None]]) -> None:
+        """Show gates by pool, as they are when the page is read; the router's own is under the empty name."""
+        self.registry.register(_Gates(gates))
+
     def chosen(self, pool: str, instance: str, reason: str) -> None:
         """One more choice."""
         self._choices.labels(pool, instance, reason).inc()
@@ -80,3 +89,27 @@ class RouterMetrics:
         """One more attempt ended."""
         self._outcomes.labels(pool, instance, model, outcome.kind).inc()
         self._duration.labels(pool, instance).observe(outcome.duration_ms / 1000.0)
+
+
+class _Gates(Collector):
+    """Reads the gates when the page is read: the hot path only counts in them."""
+
+    def __init__(self, gates: Callable[[], Mapping[str, Gate | None]]) -> None:
+        self._gates = gates
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield in use, queued and shed."""
+        in_use = GaugeMetricFamily(
+            "evenload_router_admission_in_use", "Requests that were let in and are under way.", labels=("pool",)
+        )
+        queued = GaugeMetricFamily("evenload_router_admission_queued", "Requests that wait.", labels=("pool",))
+        shed = CounterMetricFamily(
+            "evenload_router_admission_shed", "Requests that were refused, by cause.", labels=("pool", "cause")
+        )
+        for pool, gate in self._gates().items():
+            if gate is not None:
+                in_use.add_metric((pool,), gate.in_use)
+                queued.add_metric((pool,), gate.queued)
+                for cause, count in gate.shed.items():
+                    shed.add_metric((pool, cause), count)
+        yield from (in_use, queued, shed)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from evenload.router.admission import Gate
 from evenload.router.limits import Limits
 from evenload.routing import Policy
 from evenload.routing.retry_budget import RetryBudget
@@ -27,6 +28,7 @@ class Pool:
         spill_over_ms: predicted TTFT beyond which the next priority joins; None: only when nobody is usable.
         renames: whether answers name the model as the client did.
         ordinal: requests dispatched so far, retries not counted.
+        gate: bounds its requests; None does not.
         bytes_per_token: learned from the `usage` of answers; `token_error` is the smoothed relative error of estimates.
     """
 
@@ -43,3 +45,4 @@ class Pool:
     bytes_per_token: float = BYTES_PER_TOKEN
     token_error: float = 0.0
     retries: RetryBudget = field(default_factory=RetryBudget)
+    gate: Gate | None = None

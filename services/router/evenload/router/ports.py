@@ -6,6 +6,7 @@ import msgspec
 
 from evenload.schemas.telemetry import OutcomeKind
 
+from .admission import Gate
 from .limits import Limits
 from .upstream import Upstream
 
@@ -106,6 +107,9 @@ class Dispatcher(Protocol):
 
     def renames(self, model: str) -> bool:
         """Whether answers name the model as the client did, instead of as the upstream does."""
+
+    def gate(self, model: str) -> Gate | None:
+        """What bounds the requests of the pool that serves a model; None for no bound of its own."""
 
     def limits(self, model: str) -> Limits | None:
         """Sizes and times for requests of a model; None for the proxy's own."""

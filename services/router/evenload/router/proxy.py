@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from . import deadline
+from .admission import Gate
 from .attempt import Request
 from .client import Client, Send
 from .errors import ApiError
@@ -78,6 +79,7 @@ class Proxy:
         app: gets everything that is not a POST to one of `ENDPOINTS`.
         dispatcher: chooses and books instances.
         limits: of the body; the rest is for models whose pool has none of its own.
+        gate: bounds the requests of the whole router; None does not.
         clock: monotonic, seconds; for durations that are reported.
         rng: for back-off jitter.
 
@@ -91,12 +93,14 @@ class Proxy:
         dispatcher: Dispatcher,
         limits: Limits | None = None,
         *,
+        gate: Gate | None = None,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
         self._app = app
         self._dispatcher = dispatcher
         self._limits = limits or Limits()
+        self._gate = gate
         self.leaving = False
         self._exchange = Exchange(dispatcher, clock, rng or random.Random())
 
@@ -152,7 +156,8 @@ class Proxy:
             max_tokens=None if max_tokens is None else int(max_tokens),
         )
         request = Request(target, request_headers(headers, request_id), body, ask.stream, max(1, int(head.n or 1)))
-        return Plan(ask, request, prompt_bytes, self._dispatcher.limits(head.model) or self._limits, until_s)
+        gates = tuple(gate for gate in (self._dispatcher.gate(head.model), self._gate) if gate is not None)
+        return Plan(ask, request, prompt_bytes, self._dispatcher.limits(head.model) or self._limits, until_s, gates)
 
 
 def own_request_id(headers: list[tuple[bytes, bytes]]) -> bytes:

@@ -15,6 +15,7 @@ from evenload.settings.models import (
 )
 from evenload.settings.pools import (
     ANY_MODEL,
+    AdmissionSettings,
     InstanceSettings,
     PolicyName,
     PoolSettings,
@@ -27,6 +28,7 @@ from evenload.settings.reference import reference
 
 __all__ = [
     "ANY_MODEL",
+    "AdmissionSettings",
     "BrokerSettings",
     "CollectorSettings",
     "InstanceSettings",

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from evenload.settings.base import LogSettings, Name, Port, Section
-from evenload.settings.pools import WEIGHED, PoolSettings
+from evenload.settings.pools import WEIGHED, AdmissionSettings, PoolSettings
 from evenload.settings.problems import Location
 
 ENV_PREFIX = "EVENLOAD_"
@@ -43,6 +43,14 @@ def _default_name(data: Any, port_key: str, port: int) -> Any:
     return {**data, "name": f"{host}-{given if given.isdecimal() else port}"}
 
 
+class RouterAdmissionSettings(AdmissionSettings):
+    """The same for all pools together."""
+
+    max_concurrent: int | None = Field(
+        2048, ge=1, le=1_000_000, description="Requests under way at once; null sets no bound."
+    )
+
+
 class RouterSettings(Section):
     """One router replica."""
 
@@ -53,6 +61,9 @@ class RouterSettings(Section):
     )
     max_body_bytes: int = Field(
         32 * 1024 * 1024, ge=1024, le=1024**3, description="Largest request body; a larger one is answered with 413."
+    )
+    admission: RouterAdmissionSettings = Field(
+        default_factory=RouterAdmissionSettings, description="Requests of all pools at once."
     )
     announce_s: float = Field(
         2,

@@ -219,6 +219,18 @@ class TimeoutSettings(Section):
     idle_s: float = Field(120, gt=0, le=3600, description="Between two pieces of a stream.")
 
 
+class AdmissionSettings(Section):
+    """How many requests are under way at once in one router, and how many wait for a place."""
+
+    max_concurrent: int | None = Field(
+        None, ge=1, le=1_000_000, description="Requests under way at once; null sets no bound."
+    )
+    queue_max: int = Field(
+        256, ge=0, le=1_000_000, description="Requests that wait for a place, first come first served; more get 429."
+    )
+    queue_deadline_ms: int = Field(1000, ge=1, le=600_000, description="Longest wait for a place; then 429.")
+
+
 class PoolSettings(Section):
     """Instances that serve the same models and are chosen among by one policy."""
 
@@ -243,6 +255,9 @@ class PoolSettings(Section):
     scoring: ScoringSettings = Field(default_factory=ScoringSettings, description="Constants of the health score.")
     retries: RetrySettings = Field(default_factory=RetrySettings, description="Retries on another instance.")
     timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings, description="Limits of one attempt.")
+    admission: AdmissionSettings = Field(
+        default_factory=AdmissionSettings, description="Requests of the pool at once, in one router."
+    )
 
     @model_validator(mode="before")
     @classmethod
