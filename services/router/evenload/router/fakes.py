@@ -25,6 +25,7 @@ from . import admission
 from .fake_wire import Cut, Gate, Reset, Script, Stall, Step, Trickle
 from .limits import Limits
 from .ports import Ask, NoInstance
+from .server_protocol import BoundedProtocol
 from .upstream import Upstream, UpstreamReset
 
 # The upstream.
@@ -340,9 +341,8 @@ class _Server(uvicorn.Server):
 async def serve(app: Any, **config: Any) -> AsyncIterator[str]:
     """Serve an ASGI app with uvicorn in this event loop; yields the base URL."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = _Server(
-        uvicorn.Config(app, http="httptools", lifespan="off", log_level="critical", access_log=False, **config)
-    )
+    options = {"http": BoundedProtocol, "lifespan": "off", "log_level": "critical", "access_log": False, **config}
+    server = _Server(uvicorn.Config(app, **options))
     task = asyncio.create_task(server.serve([listener]))
     try:
         while not server.started:  # noqa: ASYNC110 - uvicorn offers no event for it

@@ -13,6 +13,7 @@ from types import FrameType
 import uvicorn
 
 from evenload.router.build import build
+from evenload.router.server_protocol import bounded
 from evenload.settings import Settings, SettingsError
 from evenload.settings.problems import Problem
 
@@ -61,7 +62,7 @@ def run(settings: Settings) -> None:
     config = uvicorn.Config(
         router.asgi,
         loop="uvloop",
-        http="httptools",
+        http=bounded(settings.router.max_header_bytes, settings.router.max_url_bytes),
         lifespan="on",
         log_config=None,
         access_log=False,

@@ -62,6 +62,10 @@ class RouterSettings(Section):
     max_body_bytes: int = Field(
         32 * 1024 * 1024, ge=1024, le=1024**3, description="Largest request body; a larger one is answered with 413."
     )
+    max_header_bytes: int = Field(
+        64 * 1024, ge=1024, le=1024**2, description="Largest head of a request, without its URL; else 431."
+    )
+    max_url_bytes: int = Field(8192, ge=256, le=1024**2, description="Longest URL; else 414.")
     admission: RouterAdmissionSettings = Field(
         default_factory=RouterAdmissionSettings, description="Requests of all pools at once."
     )

@@ -1,0 +1,159 @@
+"""uvicorn's HTTP/1.1 protocol with bounds on what a client may send before the application sees it.
+
+uvicorn's parser takes heads of any size and waits for them for ever, and answers what it cannot read with plain text.
+Here URL and head have a size, head and body a time, and the answers the API's form: 400, 408, 414 and 431. A request
+that arrives in one piece, as most do, costs four attribute accesses more and no timer.
+"""
+
+import asyncio
+from binascii import hexlify
+from os import urandom
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from .errors import ApiError
+
+HEADER_BYTES_MAX = 64 * 1024
+URL_BYTES_MAX = 8 * 1024
+HEAD_S = 10.0  # from connecting, or from the first byte, to the end of a head
+BODY_IDLE_S = 30.0  # between two pieces of a body
+
+_NOT_HTTP = ApiError(status=400, code="invalid_http", message="What came is not a request in HTTP/1.1.")
+_TOO_SLOW = ApiError(status=408, code="request_timeout", message="The rest of the request did not come; send it anew.")
+
+
+class _Refused(Exception):
+    """Ends parsing; what the client is told is in the protocol's `_refusal`."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection of a client. Made by uvicorn; `bounded` makes a class with other bounds."""
+
+    header_bytes_max = HEADER_BYTES_MAX
+    url_bytes_max = URL_BYTES_MAX
+    piece_bytes_max = URL_BYTES_MAX  # a head within a smaller piece is within both
+    head_s = HEAD_S
+    body_idle_s = BODY_IDLE_S
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._in_head = self._in_message = False
+        self._piece_bytes = self._head_bytes = 0
+        self._refusal = _NOT_HTTP
+        self._patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin; a connection on which nothing comes is not kept."""
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self._patience = self.loop.call_later(self.head_s, self._on_patience_over)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._be_patient()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, and mind what is still to come."""
+        self._piece_bytes = len(data)
+        super().data_received(data)
+        if self._in_message:
+            self._expect_more()
+        elif self._patience is not None:
+            self._be_patient()
+
+    def on_message_begin(self) -> None:
+        """A head begins."""
+        self._in_head = self._in_message = True
+        self._head_bytes = -self._piece_bytes  # the piece may begin with the end of another request, so it counts as 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """A head has come; only one that came in large pieces is measured."""
+        self._in_head = False
+        if self._head_bytes >= 0 or self._piece_bytes > self.piece_bytes_max:
+            self._measure()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """A request has come."""
+        self._in_message = False
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words are for people, not for programs
+        """Refuse what cannot be parsed or was too much, and close."""
+        self._in_message = False
+        if self.cycle is None or self.cycle.response_complete:
+            request_id = b"req-" + hexlify(urandom(12))
+            body = self._refusal.body(request_id)
+            headers = [*self._refusal.headers(body), (b"x-request-id", request_id), (b"connection", b"close")]
+            lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+            self.transport.write(STATUS_LINE[self._refusal.status] + lines + b"\r\n" + body)
+        # else: an answer to an earlier request is under way, and must not be mixed with this
+        self.transport.close()
+
+    def _measure(self) -> None:
+        if len(self.url) > self.url_bytes_max:
+            self._refusal = _url_too_long(self.url_bytes_max)
+            raise _Refused
+        if sum(len(name) + len(value) + 4 for name, value in self.headers) > self.header_bytes_max:
+            self._refusal = _headers_too_large(self.header_bytes_max)
+            raise _Refused
+
+    def _expect_more(self) -> None:
+        """The request is not whole yet."""
+        if not self._in_head:
+            self._be_patient()
+            self._patience = self.loop.call_later(self.body_idle_s, self._on_patience_over)
+            return
+        self._head_bytes += self._piece_bytes
+        if self._head_bytes > self.header_bytes_max + self.url_bytes_max:
+            long_url = len(self.url) > self.url_bytes_max
+            self._refusal = _url_too_long(self.url_bytes_max) if long_url else _headers_too_large(self.header_bytes_max)
+            self.send_400_response("")
+        elif self._patience is None:
+            self._patience = self.loop.call_later(self.head_s, self._on_patience_over)
+
+    def _be_patient(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _on_patience_over(self) -> None:
+        self._patience = None
+        if self.transport.is_closing():
+            return
+        if not self._in_message:
+            self.transport.close()  # nothing has come at all
+        elif not self._in_head and self.cycle.response_started:
+            self.transport.close()  # it has been refused already, and goes on sending
+        else:
+            self._refuse_slow()
+
+    def _refuse_slow(self) -> None:
+        if not self._in_head:
+            self.cycle.disconnected = True  # the application sees a client that left
+            self.cycle.message_event.set()
+            self.cycle.response_complete = True
+        self._refusal = _TOO_SLOW
+        self.send_400_response("")
+
+
+def bounded(header_bytes_max: int, url_bytes_max: int) -> type[BoundedProtocol]:
+    """Return the protocol with other bounds, for `uvicorn.Config(http=...)`."""
+    bounds = {
+        "header_bytes_max": header_bytes_max,
+        "url_bytes_max": url_bytes_max,
+        "piece_bytes_max": min(header_bytes_max, url_bytes_max),
+    }
+    return type("Bounded", (BoundedProtocol,), bounds)
+
+
+def _url_too_long(limit: int) -> ApiError:
+    message = f"The URL is over the limit of {limit} bytes; what is long belongs into the body."
+    return ApiError(status=414, code="url_too_long", message=message)
+
+
+def _headers_too_large(limit: int) -> ApiError:
+    message = f"The request's headers are over the limit of {limit} bytes in all; send less."
+    return ApiError(status=431, code="headers_too_large", message=message)
