@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from . import deadline
+from . import deadline, trace_context
 from .admission import Gate
 from .attempt import Request
 from .client import Client, Send
@@ -119,8 +119,9 @@ class Proxy:
         client = Client(send, request_id, closing=self.leaving)
         try:
             until_s = _deadline(by_name[deadline.HEADER]) if deadline.HEADER in by_name else None
+            traced = not by_name.keys().isdisjoint(trace_context.NAMES)
             body = await _read_body(by_name, receive, self._limits.body_bytes_max)
-            plan = self._plan(endpoint, _target(scope), headers, request_id, body, until_s=until_s)
+            plan = self._plan(endpoint, _target(scope), headers, request_id, body, until_s=until_s, traced=traced)
         except _Unservable as refusal:
             return await client.refuse(refusal.error)
         except _ClientLeft:
@@ -143,6 +144,7 @@ class Proxy:
         body: bytes,
         *,
         until_s: float | None,
+        traced: bool,
     ) -> Plan:
         head = _read_head(body)
         prompt_bytes = max(1, len(body) - FRAMING_BYTES)
@@ -155,7 +157,10 @@ class Proxy:
             endpoint=endpoint,
             max_tokens=None if max_tokens is None else int(max_tokens),
         )
-        request = Request(target, request_headers(headers, request_id), body, ask.stream, max(1, int(head.n or 1)))
+        sent = request_headers(headers, request_id)
+        if traced:
+            sent = trace_context.checked(sent)
+        request = Request(target, sent, body, ask.stream, max(1, int(head.n or 1)))
         gates = tuple(gate for gate in (self._dispatcher.gate(head.model), self._gate) if gate is not None)
         return Plan(ask, request, prompt_bytes, self._dispatcher.limits(head.model) or self._limits, until_s, gates)
 
