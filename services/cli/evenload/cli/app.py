@@ -21,6 +21,7 @@ COMMANDS = {
     "scorer": "Run one scorer worker.",
     "collector": "Run the poller of the engines' gauges.",
     "broker": "Run the embedded Apache Kafka alone.",
+    "keys": "Make client keys for the router.",
     "topics": "Create, list and check the Kafka topics.",
     "sim": "Simulate the fleet in virtual time: run a scenario, compare policies.",
     "audit": "Recompute past routing decisions and scores from the topics.",

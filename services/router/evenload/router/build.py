@@ -14,6 +14,7 @@ from evenload.bus.snapshots import SnapshotReader
 from evenload.bus.topics import partition_for, topic_names
 from evenload.router.admission import Admission, Gate
 from evenload.router.app import create_app
+from evenload.router.client_keys import read_keys
 from evenload.router.dispatcher import Dispatcher
 from evenload.router.limits import Limits
 from evenload.router.metrics import RouterMetrics
@@ -59,7 +60,8 @@ def build(settings: Settings, environ: dict[str, str], wall_s: Callable[[], floa
         wall_s: the host's clock, asked once: log time is estimated from it until the first snapshot comes.
 
     Raises:
-        SettingsError: an instance's key or its file of authorities is missing, or a constant is out of bounds.
+        SettingsError: an instance's key or its file of authorities is missing, a constant is out of bounds, or the file
+            of client keys is bad.
     """
     kafka, router, collector = settings.kafka, settings.router, settings.collector
     configs = scoring_configs(settings)
@@ -83,6 +85,7 @@ def build(settings: Settings, environ: dict[str, str], wall_s: Callable[[], floa
     view = FleetView(configs, partitions, emitter.incarnation, wall_ms)
     decisions = RecordSender(emitter.link, topic_names(kafka.topic_prefix).decisions, partitions=kafka.partitions)
     gate = _gate(router.admission)
+    client_keys = None if router.keys_file is None else read_keys(router.keys_file)
     metrics = RouterMetrics()
     dispatcher = Dispatcher(
         router=router.name,
@@ -114,7 +117,9 @@ def build(settings: Settings, environ: dict[str, str], wall_s: Callable[[], floa
     metrics.watch_gates(lambda: {"": gate} | {pool.name: pool.gate for pool in dispatcher.pools.values()})
     app = create_app(dispatcher, telemetry, metrics, router.stale_view_ms, lifespan)
     limits = Limits(body_bytes_max=router.max_body_bytes)
-    return Router(Proxy(app, dispatcher, limits, gate=gate), telemetry, dispatcher)
+    proxy = Proxy(app, dispatcher, limits, gate=gate, keys=client_keys)
+    metrics.watch_keys(lambda: proxy.keys)
+    return Router(proxy, telemetry, dispatcher)
 
 
 def _pool(pool: PoolSettings, body_bytes_max: int) -> Pool:

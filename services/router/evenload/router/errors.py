@@ -38,6 +38,8 @@ class ApiError(msgspec.Struct, frozen=True, kw_only=True):
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         if self.retry_after_s is not None:
             headers.append((b"retry-after", b"%d" % self.retry_after_s))
+        if self.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
         return headers
 
 

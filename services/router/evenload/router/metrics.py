@@ -7,6 +7,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from evenload.router.admission import Gate
+from evenload.router.client_keys import ClientKeys
 from evenload.schemas import Outcome
 
 TTFT_BUCKETS_S = (0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -77,6 +78,10 @@ class RouterMetrics:
         """Show gates by pool, as they are when the page is read; the router's own is under the empty name."""
         self.registry.register(_Gates(gates))
 
+    def watch_keys(self, keys: Callable[[], ClientKeys | None]) -> None:
+        """Show what became of requests by client key."""
+        self.registry.register(_Keys(keys))
+
     def chosen(self, pool: str, instance: str, reason: str) -> None:
         """One more choice."""
         self._choices.labels(pool, instance, reason).inc()
@@ -113,3 +118,25 @@ class _Gates(Collector):
                 for cause, count in gate.shed.items():
                     shed.add_metric((pool, cause), count)
         yield from (in_use, queued, shed)
+
+
+class _Keys(Collector):
+    """Reads the keys' own counts; their names are from the file, so the series are as many as its lines."""
+
+    def __init__(self, keys: Callable[[], ClientKeys | None]) -> None:
+        self._keys = keys
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield requests by key, and those without one."""
+        keys = self._keys()
+        if keys is None:
+            return
+        requests = CounterMetricFamily(
+            "evenload_router_key_requests", "Requests by client key: let pass, or over its rate.", labels=("key", "end")
+        )
+        for key in keys.keys:
+            requests.add_metric((key.name, "passed"), key.taken)
+            requests.add_metric((key.name, "rate_limited"), key.limited)
+        unknown = CounterMetricFamily("evenload_router_unauthorized", "Requests without a key that is known.")
+        unknown.add_metric((), keys.unknown)
+        yield from (requests, unknown)

@@ -21,6 +21,7 @@ from . import deadline, trace_context
 from .admission import Gate
 from .attempt import Request
 from .client import Client, Send
+from .client_keys import ClientKeys, Refused
 from .errors import ApiError
 from .exchange import Exchange, Plan
 from .headers import request_headers, request_id_of
@@ -80,10 +81,12 @@ class Proxy:
         dispatcher: chooses and books instances.
         limits: of the body; the rest is for models whose pool has none of its own.
         gate: bounds the requests of the whole router; None does not.
-        clock: monotonic, seconds; for durations that are reported.
+        keys: of the clients that are served; None serves everybody.
+        clock: monotonic, seconds; for durations that are reported, and rates.
         rng: for back-off jitter.
 
     Attributes:
+        keys: as given; may be replaced at any time.
         leaving: answers ask the client to close the connection, so that none is in use when the listener goes.
     """
 
@@ -94,6 +97,7 @@ class Proxy:
         limits: Limits | None = None,
         *,
         gate: Gate | None = None,
+        keys: ClientKeys | None = None,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
@@ -101,6 +105,8 @@ class Proxy:
         self._dispatcher = dispatcher
         self._limits = limits or Limits()
         self._gate = gate
+        self._clock = clock
+        self.keys = keys
         self.leaving = False
         self._exchange = Exchange(dispatcher, clock, rng or random.Random())
 
@@ -110,6 +116,12 @@ class Proxy:
             endpoint = ENDPOINTS.get(scope["path"])
             if endpoint is not None:
                 return await self._serve(endpoint, scope, receive, send)
+        if self.keys is not None and scope["type"] == "http" and scope["path"].startswith("/v1/"):
+            headers = scope["headers"]
+            try:
+                self.keys.identify(dict(headers))
+            except Refused as refusal:
+                return await Client(send, own_request_id(headers), closing=self.leaving).refuse(refusal.error)
         return await self._app(scope, receive, send)
 
     async def _serve(self, endpoint: str, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -118,11 +130,13 @@ class Proxy:
         request_id = own_request_id(headers)
         client = Client(send, request_id, closing=self.leaving)
         try:
+            if self.keys is not None:
+                self.keys.admit(by_name, self._clock())
             until_s = _deadline(by_name[deadline.HEADER]) if deadline.HEADER in by_name else None
             traced = not by_name.keys().isdisjoint(trace_context.NAMES)
             body = await _read_body(by_name, receive, self._limits.body_bytes_max)
             plan = self._plan(endpoint, _target(scope), headers, request_id, body, until_s=until_s, traced=traced)
-        except _Unservable as refusal:
+        except (_Unservable, Refused) as refusal:
             return await client.refuse(refusal.error)
         except _ClientLeft:
             return None

@@ -66,6 +66,11 @@ class RouterSettings(Section):
         64 * 1024, ge=1024, le=1024**2, description="Largest head of a request, without its URL; else 431."
     )
     max_url_bytes: int = Field(8192, ge=256, le=1024**2, description="Longest URL; else 414.")
+    keys_file: Path | None = Field(
+        None,
+        description="File of client keys (`evenload keys new`), read again at SIGHUP; with it only their requests are "
+        "served. Null serves everybody.",
+    )
     admission: RouterAdmissionSettings = Field(
         default_factory=RouterAdmissionSettings, description="Requests of all pools at once."
     )
