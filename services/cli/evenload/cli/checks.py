@@ -117,9 +117,12 @@ def check_ports(settings: Settings) -> Iterator[Check]:
     """Check that nothing else listens where the processes want to."""
     wanted = {
         "router.port": (settings.router.host, settings.router.port),
+        "router.admin_listen": settings.router.admin_address,
         "scorer.web_port": (settings.scorer.host, settings.scorer.web_port),
         "collector.metrics_port": (settings.collector.host, settings.collector.metrics_port),
     }
+    if settings.router.admin_listen is None:
+        del wanted["router.admin_listen"]
     for key, (host, port) in wanted.items():
         problem = _bind_problem(host, port)
         if problem is None:

@@ -168,11 +168,12 @@ def run_all(settings: Settings) -> None:
 
 def _welcome(settings: Settings) -> str:
     router = settings.router
+    admin_host, admin_port = router.admin_address
     model = next((name for pool in settings.pools for name in pool.models if name != "*"), "MODEL")
     return f"""
 Ready. Try:
   curl http://{router.host}:{router.port}/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{{"model": "{model}", "stream": true, "messages": [{{"role": "user", "content": "Hello"}}]}}'
-What it believes of each engine: http://{router.host}:{router.port}/fleet
+What it believes of each engine: http://{admin_host}:{admin_port}/fleet
 Ctrl-C stops everything.
 """

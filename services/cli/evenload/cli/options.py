@@ -3,6 +3,7 @@
 import inspect
 import typing
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ Config = Annotated[
     typer.Option("--config", metavar="FILE", help="YAML file of settings. [env: EVENLOAD_CONFIG] [./evenload.yaml]"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+AGAIN = "again"
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
@@ -34,11 +36,13 @@ def with_settings(
         derive: Makes more settings out of the values of the command's own options.
 
     Returns:
-        A decorator for a function whose first parameter is `settings`. What it returns is the exit code, None for 0.
+        A decorator for a function whose first parameter is `settings`; one named `again` gets a function that loads
+        them once more from the same sources. What it returns is the exit code, None for 0.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., None]:
         keys: dict[str, str] = {}
+        given = dict(inspect.signature(function, eval_str=True).parameters)
         generated = [
             inspect.Parameter("config", KEYWORD, default=None, annotation=Config),
             *(_parameter(entry, name, keys) for entry, name in _options(sections)),
@@ -46,15 +50,14 @@ def with_settings(
 
         def command(config: Path | None = None, **values: Any) -> None:
             overrides = {keys[name]: values.pop(name) for name in list(values) if name in keys}
-            settings = load_settings(config, overrides | (derive(values) if derive else {}))
+            load = partial(load_settings, config, overrides | (derive(values) if derive else {}))
+            settings = load()
             setup_logging(settings.log, function.__name__.replace("_", "-"))
-            code = function(settings, **values)
+            code = function(settings, **values, **({AGAIN: load} if AGAIN in given else {}))
             if code:
                 raise typer.Exit(code)
 
-        own = [
-            p.replace(kind=KEYWORD) for p in list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        ]
+        own = [p.replace(kind=KEYWORD) for p in list(given.values())[1:] if p.name != AGAIN]
         parameters = [*own, *generated]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in parameters}

@@ -7,7 +7,7 @@ request.
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI, Response
 from fastapi import Request as FastRequest
@@ -22,15 +22,59 @@ from evenload.router.proxy import ENDPOINTS, own_request_id
 from evenload.router.telemetry import Telemetry
 from evenload.schemas import __version__
 
+Part = Literal["api", "pages"]
+PARTS: tuple[Part, ...] = ("api", "pages")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
 def create_app(
-    dispatcher: Dispatcher, telemetry: Telemetry, metrics: RouterMetrics, stale_view_ms: float, lifespan: Lifespan
+    dispatcher: Dispatcher,
+    telemetry: Telemetry,
+    metrics: RouterMetrics,
+    stale_view_ms: Callable[[], float],
+    lifespan: Lifespan | None = None,
+    *,
+    serves: tuple[Part, ...] = PARTS,
 ) -> FastAPI:
-    """Return the administrative application."""
-    app = FastAPI(title="Evenload router", version=__version__, lifespan=lifespan)
+    """Return an application for what is not hot.
 
+    Args:
+        dispatcher: whose view is shown.
+        telemetry: knows whether the router is ready.
+        metrics: for the metrics page.
+        stale_view_ms: age of a snapshot from which the view says stale.
+        lifespan: of the server, for one of the applications.
+        serves: "api" is `/v1/models`, "pages" is what operators look at; probes are always there.
+    """
+    openapi_url = "/openapi.json" if "pages" in serves else None  # without it there is no /docs either
+    app = FastAPI(title="Evenload router", version=__version__, lifespan=lifespan, openapi_url=openapi_url)
+    _add_probes(app, dispatcher, telemetry, stale_view_ms)
+    _add_refusals(app, "See /docs for what is" if "pages" in serves else "See GET /v1/models for the models")
+    if "api" in serves:
+        models = ModelsPage(dispatcher, time.monotonic)
+
+        @app.get("/v1/models")
+        async def get_models() -> dict[str, Any]:
+            """The models that are served here, in OpenAI's form."""
+            return await models.read()
+
+    if "pages" in serves:
+
+        @app.get("/fleet")
+        async def get_fleet() -> dict[str, Any]:
+            """What this router believes of each instance, and why."""
+            return fleet(dispatcher, stale_view_ms())
+
+        @app.get("/metrics")
+        async def get_metrics() -> Response:
+            """Prometheus metrics."""
+            _read_gauges(dispatcher, telemetry, metrics)
+            return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    return app
+
+
+def _add_probes(app: FastAPI, dispatcher: Dispatcher, telemetry: Telemetry, stale_view_ms: Callable[[], float]) -> None:
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
         """The process answers."""
@@ -45,15 +89,12 @@ def create_app(
         return {
             "ready": not reasons,
             "reasons": reasons,
-            "view": "local only" if age_ms is None else "stale" if age_ms > stale_view_ms else "fresh",
+            "view": "local only" if age_ms is None else "stale" if age_ms > stale_view_ms() else "fresh",
             "snapshot_age_ms": None if age_ms is None else round(age_ms),
         }
 
-    @app.get("/fleet")
-    async def get_fleet() -> dict[str, Any]:
-        """What this router believes of each instance, and why."""
-        return fleet(dispatcher, stale_view_ms)
 
+def _add_refusals(app: FastAPI, see: str) -> None:
     @app.exception_handler(404)
     @app.exception_handler(405)
     async def not_served(request: FastRequest, error: Exception) -> Response:
@@ -61,28 +102,13 @@ def create_app(
         path = request.url.path
         known = path in ENDPOINTS or getattr(error, "status_code", 404) == 405
         status, code = (405, "method_not_allowed") if known else (404, "not_found")
-        hint = "POST it" if path in ENDPOINTS else "GET it" if known else "See /docs for what is"
+        hint = "POST it" if path in ENDPOINTS else "GET it" if known else see
         request_id = own_request_id(request.headers.raw)
         refusal = ApiError(
             status=status, code=code, message=f"{request.method} {path[:200]} is not served here. {hint}."
         )
         headers = {"x-request-id": request_id.decode("ascii")}
         return Response(refusal.body(request_id), status, headers, media_type="application/json")
-
-    models = ModelsPage(dispatcher, time.monotonic)
-
-    @app.get("/v1/models")
-    async def get_models() -> dict[str, Any]:
-        """The models that are served here, in OpenAI's form."""
-        return await models.read()
-
-    @app.get("/metrics")
-    async def get_metrics() -> Response:
-        """Prometheus metrics."""
-        _read_gauges(dispatcher, telemetry, metrics)
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-    return app
 
 
 def _read_gauges(dispatcher: Dispatcher, telemetry: Telemetry, metrics: RouterMetrics) -> None:

@@ -13,7 +13,7 @@ from evenload.bus.records import RecordSender
 from evenload.bus.snapshots import SnapshotReader
 from evenload.bus.topics import partition_for, topic_names
 from evenload.router.admission import Admission, Gate
-from evenload.router.app import create_app
+from evenload.router.app import Lifespan, Part, create_app
 from evenload.router.client_keys import read_keys
 from evenload.router.dispatcher import Dispatcher
 from evenload.router.limits import Limits
@@ -31,7 +31,7 @@ from evenload.settings.code import code_digest
 from evenload.settings.scoring import pool_scoring, scoring_configs
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Router:
     """A built router.
 
@@ -39,11 +39,17 @@ class Router:
         asgi: what a server runs.
         telemetry: its background work; started and stopped by the application's lifespan.
         dispatcher: its heart, for tests and embedding.
+        metrics: its metrics.
+        settings: in force; `reload.py` changes them.
+        admin: what the server runs at `router.admin_listen`; None when it serves everything at one port.
     """
 
     asgi: Proxy
     telemetry: Telemetry
     dispatcher: Dispatcher
+    metrics: RouterMetrics
+    settings: Settings
+    admin: FastAPI | None = None
 
     def leave(self) -> None:
         """Turn readiness off, and end each connection after its next answer; requests are still served."""
@@ -84,12 +90,12 @@ def build(settings: Settings, environ: dict[str, str], wall_s: Callable[[], floa
     )
     view = FleetView(configs, partitions, emitter.incarnation, wall_ms)
     decisions = RecordSender(emitter.link, topic_names(kafka.topic_prefix).decisions, partitions=kafka.partitions)
-    gate = _gate(router.admission)
+    gate = gate_of(router.admission)
     client_keys = None if router.keys_file is None else read_keys(router.keys_file)
     metrics = RouterMetrics()
     dispatcher = Dispatcher(
         router=router.name,
-        pools={pool.name: _pool(pool, router.max_body_bytes) for pool in settings.pools},
+        pools=pools_of(settings),
         upstreams=upstreams(settings, environ),
         view=view,
         log_clock=LogClock(wall_ms, mono_ms),
@@ -114,12 +120,30 @@ def build(settings: Settings, environ: dict[str, str], wall_s: Callable[[], floa
         for upstream in dispatcher.upstreams.values():
             upstream.close()
 
-    metrics.watch_gates(lambda: {"": gate} | {pool.name: pool.gate for pool in dispatcher.pools.values()})
-    app = create_app(dispatcher, telemetry, metrics, router.stale_view_ms, lifespan)
-    limits = Limits(body_bytes_max=router.max_body_bytes)
-    proxy = Proxy(app, dispatcher, limits, gate=gate, keys=client_keys)
+    metrics.watch_gates(lambda: {"": proxy.gate} | {pool.name: pool.gate for pool in dispatcher.pools.values()})
+
+    def app_for(*serves: Part, lifespan: Lifespan | None = None) -> FastAPI:
+        return create_app(
+            dispatcher, telemetry, metrics, lambda: built.settings.router.stale_view_ms, lifespan, serves=serves
+        )
+
+    apart = router.admin_listen is not None
+    app = app_for("api", lifespan=lifespan) if apart else app_for("api", "pages", lifespan=lifespan)
+    proxy = Proxy(app, dispatcher, limits_of(settings), gate=gate, keys=client_keys)
     metrics.watch_keys(lambda: proxy.keys)
-    return Router(proxy, telemetry, dispatcher)
+    admin = app_for("pages") if apart else None
+    built = Router(proxy, telemetry, dispatcher, metrics, settings, admin)
+    return built
+
+
+def pools_of(settings: Settings) -> dict[str, Pool]:
+    """Make the pools, by name."""
+    return {pool.name: _pool(pool, settings.router.max_body_bytes) for pool in settings.pools}
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Return the limits of requests that no pool serves."""
+    return Limits(body_bytes_max=settings.router.max_body_bytes)
 
 
 def _pool(pool: PoolSettings, body_bytes_max: int) -> Pool:
@@ -134,7 +158,7 @@ def _pool(pool: PoolSettings, body_bytes_max: int) -> Pool:
             one.id: Place(one.weight, one.priority) for one in pool.instances if (one.weight, one.priority) != (1, 0)
         },
         spill_over_ms=pool.spill_over_ms,
-        gate=_gate(pool.admission),
+        gate=gate_of(pool.admission),
         retries=RetryBudget(pool.retries.share, pool.retries.per_s_min),
         limits=Limits(
             body_bytes_max=body_bytes_max,
@@ -148,10 +172,17 @@ def _pool(pool: PoolSettings, body_bytes_max: int) -> Pool:
     )
 
 
-def _gate(settings: AdmissionSettings) -> Gate | None:
+def admission_of(settings: AdmissionSettings) -> Admission | None:
+    """Return the bounds of a gate; None for no bound."""
     if settings.max_concurrent is None:
         return None
-    return Gate(Admission(settings.max_concurrent, settings.queue_max, settings.queue_deadline_ms / 1000.0))
+    return Admission(settings.max_concurrent, settings.queue_max, settings.queue_deadline_ms / 1000.0)
+
+
+def gate_of(settings: AdmissionSettings) -> Gate | None:
+    """Make a gate; None for no bound."""
+    bounds = admission_of(settings)
+    return None if bounds is None else Gate(bounds)
 
 
 def _monotonic_ms() -> float:

@@ -24,6 +24,7 @@ from evenload.routing.leases import Lease
 from evenload.routing.policy import InstanceView
 from evenload.schemas import Event, FirstToken, Outcome, Overdue, SnapshotBatch, encode
 from evenload.schemas.telemetry import OutcomeKind
+from evenload.scoring import ScoringConfig
 from evenload.scoring.cooling import cooling_left_ms
 
 UNSENT = 2**62  # the batch number of an event that the full emitter did not take: no snapshot will ever include it
@@ -57,6 +58,10 @@ class Watching(Protocol):
         """One more attempt ended."""
         ...
 
+    def forget(self, pool: str, instance: str) -> None:
+        """The instance is no longer in the settings."""
+        ...
+
 
 @dataclass(slots=True)
 class Dispatcher:
@@ -81,8 +86,12 @@ class Dispatcher:
     code_digest: str
     book: LeaseBook = field(default_factory=LeaseBook)
     _by_model: dict[str, Pool] = field(default_factory=dict)
+    _retired: dict[str, str] = field(default_factory=dict)  # instances that left the settings -> their pool
 
     def __post_init__(self) -> None:
+        self._index()
+
+    def _index(self) -> None:
         self._by_model = {model: pool for pool in self.pools.values() for model in pool.models}
 
     def pool_of(self, model: str) -> Pool | None:
@@ -194,6 +203,48 @@ class Dispatcher:
         else:
             self.view.observe(event, placed.seq, placed.at_ms)
 
+    def reconfigure(
+        self,
+        pools: Mapping[str, Pool],
+        upstreams: Mapping[str, Upstream],
+        configs: Mapping[str, ScoringConfig],
+        partitions: Mapping[str, int],
+    ) -> None:
+        """Take over new pools; those that have kept their names go on from what they were.
+
+        Instances that are in none of them get no more requests, and are forgotten when their last one has ended.
+
+        Args:
+            pools: by name.
+            upstreams: by instance; may hold some of those in use.
+            configs: scoring config by instance.
+            partitions: of telemetry, by instance.
+        """
+        for name, pool in pools.items():
+            if name in self.pools:
+                pool.inherit(self.pools[name])
+        kept = {(pool.name, name) for pool in pools.values() for name in pool.instances}
+        for pool in self.pools.values():
+            for name in pool.instances:
+                if name not in upstreams:
+                    self._retired[name] = pool.name
+                elif (pool.name, name) not in kept:
+                    self.watch.forget(pool.name, name)  # it serves another pool now
+        self._retired = {name: pool for name, pool in self._retired.items() if name not in upstreams}
+        for name, upstream in self.upstreams.items():
+            if upstreams.get(name) is not upstream:
+                upstream.close()
+        self.pools, self.upstreams = pools, upstreams
+        self.view.follow(configs, partitions, self.log_clock.now_ms(self.clock()))
+        self._index()
+
+    def _forget_retired(self) -> None:
+        for name, pool in list(self._retired.items()):
+            if self.book.forget(name):
+                self.view.forget(name)
+                self.watch.forget(pool, name)
+                del self._retired[name]
+
     def tick(self) -> None:
         """Tell of requests that still wait for their first token, and of loads; call every 50 ms or so."""
         mono_ms = self.clock()
@@ -213,6 +264,8 @@ class Dispatcher:
         for report in self.book.reports(mono_ms):
             generation = self.view.generation(report.instance)
             self.tell(replace(report, gen=generation) if generation else report)
+        if self._retired:
+            self._forget_retired()
 
     def explained_ms(self, lease: Lease) -> float | None:
         """Return what a waiting request could have been expected to take, by what is known now."""

@@ -9,10 +9,13 @@ import signal
 import socket
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
-from evenload.router.build import build
+from evenload.router.build import Router, build
+from evenload.router.doors import Doors
+from evenload.router.reload import Reloads
 from evenload.router.server_protocol import bounded
 from evenload.settings import Settings, SettingsError
 from evenload.settings.problems import Problem
@@ -25,10 +28,11 @@ BACKLOG = 2048
 class _Server(uvicorn.Server):
     """Turns readiness off at the first signal, while open streams go on; ends by returning, not by the signal."""
 
-    def __init__(self, config: uvicorn.Config, leave: Callable[[], None], announce_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, router: Router, reloads: Reloads | None) -> None:
         super().__init__(config)
-        self._leave = leave
-        self._announce_s = announce_s
+        self._leave = router.leave
+        self._announce_s = router.settings.router.announce_s
+        self._reloads = reloads
         self.interrupted = False
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
@@ -41,15 +45,27 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """Serve; after the signal go on until balancers have seen that the router is not ready."""
-        await super().main_loop()
         loop = asyncio.get_running_loop()
+        reloading = None
+        if self._reloads is not None:
+            reloading = loop.create_task(self._reloads.run())
+            loop.add_signal_handler(signal.SIGHUP, self._reloads.request)
+        await super().main_loop()
+        if reloading is not None:
+            loop.remove_signal_handler(signal.SIGHUP)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            reloading.cancel()
         until_s = loop.time() + self._announce_s
         while loop.time() < until_s and not self.interrupted:  # noqa: ASYNC110 - a signal handler may not set an event
             await asyncio.sleep(0.05)
 
 
-def run(settings: Settings) -> None:
+def run(settings: Settings, again: Callable[[], Settings] | None = None) -> None:
     """Serve until SIGTERM or Ctrl-C, `router.announce_s` longer after SIGTERM; then open streams get `drain_s`.
+
+    Args:
+        settings: all of them.
+        again: loads them once more, for SIGHUP; without it SIGHUP is ignored.
 
     Raises:
         KeyboardInterrupt: it was ended by Ctrl-C, after everything was put in order.
@@ -57,10 +73,19 @@ def run(settings: Settings) -> None:
     """
     if not settings.pools:
         raise SettingsError([Problem("settings", "pools", "a router needs at least one pool of instances")])
-    router = build(settings, dict(os.environ))
-    listener = _listen(settings.router.host, settings.router.port)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # else one that comes too early ends the process
+    environ = dict(os.environ)
+    router = build(settings, environ)
+    listeners = [_listen(settings.router.host, settings.router.port, "router.port")]
+    app: Any = router.asgi
+    if router.admin is not None:
+        host, port = settings.router.admin_address
+        listeners.append(_listen(host, port, "router.admin_listen"))
+        app = Doors(router.asgi, router.admin, port)
+        log.info("admin: http://%s", settings.router.admin_listen)
     config = uvicorn.Config(
-        router.asgi,
+        app,
+        interface="asgi3",
         loop="uvloop",
         http=bounded(settings.router.max_header_bytes, settings.router.max_url_bytes),
         lifespan="on",
@@ -76,8 +101,8 @@ def run(settings: Settings) -> None:
     own, incarnation = settings.router, router.dispatcher.emitter.incarnation
     log.info("router %s, incarnation %x, listens on http://%s:%d", own.name, incarnation, own.host, own.port)
     _freeze()
-    server = _Server(config, router.leave, own.announce_s)
-    server.run(sockets=[listener])
+    server = _Server(config, router, Reloads(router, again, environ) if again else None)
+    server.run(sockets=listeners)
     if server.interrupted:
         raise KeyboardInterrupt
 
@@ -89,13 +114,13 @@ def _freeze() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, key: str) -> socket.socket:
     """Open the listening socket before anything else starts, so that a taken port is one clear error."""
     try:
         return socket.create_server((host, port), backlog=BACKLOG, family=_family(host))
     except OSError as error:
         reason = f"cannot listen on {host}:{port}: {error.strerror or error}"
-        raise SettingsError([Problem("settings", "router.port", reason)]) from error
+        raise SettingsError([Problem("settings", key, reason)]) from error
 
 
 def _family(host: str) -> socket.AddressFamily:

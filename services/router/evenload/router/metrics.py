@@ -74,6 +74,15 @@ class RouterMetrics:
             registry=self.registry,
         )
 
+        self._reloads = Counter(
+            "evenload_router_reloads", "Reloads of the settings, by result.", ("result",), registry=self.registry
+        )
+        self._reload_failed = Gauge(
+            "evenload_router_reload_failed", "1 if the last reload failed and changed nothing.", registry=self.registry
+        )
+        for result in ("ok", "failed"):
+            self._reloads.labels(result)
+
     def watch_gates(self, gates: Callable[[], Mapping[str, Gate | None]]) -> None:
         """Show gates by pool, as they are when the page is read; the router's own is under the empty name."""
         self.registry.register(_Gates(gates))
@@ -82,6 +91,11 @@ class RouterMetrics:
         """Show what became of requests by client key."""
         self.registry.register(_Keys(keys))
 
+    def reloaded(self, *, ok: bool) -> None:
+        """One more reload of the settings."""
+        self._reloads.labels("ok" if ok else "failed").inc()
+        self._reload_failed.set(not ok)
+
     def chosen(self, pool: str, instance: str, reason: str) -> None:
         """One more choice."""
         self._choices.labels(pool, instance, reason).inc()
@@ -89,6 +103,12 @@ class RouterMetrics:
     def first_token(self, pool: str, instance: str, ttft_ms: float) -> None:
         """One more first token."""
         self._ttft.labels(pool, instance).observe(ttft_ms / 1000.0)
+
+    def forget(self, pool: str, instance: str) -> None:
+        """Drop the series of an instance that is no longer in the settings."""
+        labels = {"pool": pool, "instance": instance}
+        for metric in (self._choices, self._outcomes, self._ttft, self._duration, self.in_flight, self.score):
+            metric.remove_by_labels(labels)
 
     def ended(self, pool: str, model: str, instance: str, outcome: Outcome) -> None:
         """One more attempt ended."""

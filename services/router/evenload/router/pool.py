@@ -46,3 +46,11 @@ class Pool:
     token_error: float = 0.0
     retries: RetryBudget = field(default_factory=RetryBudget)
     gate: Gate | None = None
+
+    def inherit(self, before: "Pool") -> None:
+        """Go on from what the pool of this name has counted and learned; its gate stays, with the new bounds."""
+        self.ordinal = before.ordinal
+        self.bytes_per_token, self.token_error = before.bytes_per_token, before.token_error
+        self.retries.withheld = before.retries.withheld
+        if self.gate is not None and before.gate is not None:
+            before.gate.bounds, self.gate = self.gate.bounds, before.gate

@@ -86,7 +86,7 @@ class Proxy:
         rng: for back-off jitter.
 
     Attributes:
-        keys: as given; may be replaced at any time.
+        limits, gate, keys: as given; may be replaced at any time.
         leaving: answers ask the client to close the connection, so that none is in use when the listener goes.
     """
 
@@ -103,8 +103,8 @@ class Proxy:
     ) -> None:
         self._app = app
         self._dispatcher = dispatcher
-        self._limits = limits or Limits()
-        self._gate = gate
+        self.limits = limits or Limits()
+        self.gate = gate
         self._clock = clock
         self.keys = keys
         self.leaving = False
@@ -134,7 +134,7 @@ class Proxy:
                 self.keys.admit(by_name, self._clock())
             until_s = _deadline(by_name[deadline.HEADER]) if deadline.HEADER in by_name else None
             traced = not by_name.keys().isdisjoint(trace_context.NAMES)
-            body = await _read_body(by_name, receive, self._limits.body_bytes_max)
+            body = await _read_body(by_name, receive, self.limits.body_bytes_max)
             plan = self._plan(endpoint, _target(scope), headers, request_id, body, until_s=until_s, traced=traced)
         except (_Unservable, Refused) as refusal:
             return await client.refuse(refusal.error)
@@ -175,8 +175,8 @@ class Proxy:
         if traced:
             sent = trace_context.checked(sent)
         request = Request(target, sent, body, ask.stream, max(1, int(head.n or 1)))
-        gates = tuple(gate for gate in (self._dispatcher.gate(head.model), self._gate) if gate is not None)
-        return Plan(ask, request, prompt_bytes, self._dispatcher.limits(head.model) or self._limits, until_s, gates)
+        gates = tuple(gate for gate in (self._dispatcher.gate(head.model), self.gate) if gate is not None)
+        return Plan(ask, request, prompt_bytes, self._dispatcher.limits(head.model) or self.limits, until_s, gates)
 
 
 def own_request_id(headers: list[tuple[bytes, bytes]]) -> bytes:

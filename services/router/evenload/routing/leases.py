@@ -142,6 +142,14 @@ class LeaseBook:
                 )
         return told
 
+    def forget(self, instance: str) -> bool:
+        """Drop an instance that gets no more requests; False while it has some, or has not been reported empty."""
+        counts = self._counts.get(instance)
+        if counts is not None and (any(counts.values()) or any(counts.reported)):
+            return False
+        self._counts.pop(instance, None)
+        return True
+
     @property
     def in_flight(self) -> int:
         """All own requests under way."""

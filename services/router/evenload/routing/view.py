@@ -181,6 +181,13 @@ class _Entry:
         valid = snapshot.state.tick * TICK_MS - told_ms < self.config.load_expire_ms
         return event if valid else self.no_share
 
+    def reconfigure(self, config: ScoringConfig) -> None:
+        """Fold the tail anew, by other constants; what the base was folded by, its scorer decided."""
+        self.config = config
+        self.refold()
+        self.state = self.state_of = self.base
+        self.score = score(self.base, config)
+
     def refold(self) -> None:
         """Begin anew from base and tail."""
         self.folded = self.base
@@ -212,6 +219,28 @@ class FleetView:
         self._partitions = {number: _Partition() for number in sorted(set(partitions.values()))}
         self.folded_into_base = 0  # own events that hit the tail's bound
         self.older_snapshots = 0  # snapshots that were older than what the view had
+
+    def follow(self, configs: Mapping[str, ScoringConfig], partitions: Mapping[str, int], log_ms: int) -> None:
+        """Follow these instances from now on; others stay until they are forgotten.
+
+        Args:
+            configs: scoring config by instance id; of one that is known it may have changed.
+            partitions: telemetry partition by instance id.
+            log_ms: estimate of log time.
+        """
+        for name, config in configs.items():
+            entry = self._entries.get(name)
+            if entry is None:
+                self._partitions.setdefault(partitions[name], _Partition())
+                self._entries[name] = _Entry(name, partitions[name], config, log_ms)
+            elif entry.config != config:
+                entry.reconfigure(config)
+
+    def forget(self, instance: str) -> None:
+        """Follow an instance no longer; nothing of it may be observed or read any more."""
+        partition = self._entries.pop(instance).partition
+        if not any(entry.partition == partition for entry in self._entries.values()):
+            del self._partitions[partition]
 
     def observe(self, event: Event, seq: int, at_ms: int) -> None:
         """Add an own event, which is part of own batch `seq` of its instance's partition."""

@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -56,6 +56,13 @@ class RouterSettings(Section):
 
     host: str = Field("127.0.0.1", min_length=1, max_length=255, description="Address to listen on.")
     port: Port = Field(8080, description="Port to listen on.")
+    admin_listen: str | None = Field(
+        None,
+        pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/@]+):[0-9]{1,5}$",
+        max_length=262,
+        description="`host:port` of `/metrics`, `/fleet` and `/docs`, apart from the clients' port, which then serves "
+        "`/v1` and the probes only. Null serves everything at one port.",
+    )
     name: Name = Field(
         "", description="Name of the replica in telemetry and decisions. Hostname and port if not given."
     )
@@ -87,10 +94,25 @@ class RouterSettings(Section):
         None, ge=0, lt=2**63, description="Seed of the routing draws; null takes one from the system."
     )
 
+    @field_validator("admin_listen")
+    @classmethod
+    def _has_port(cls, value: str | None) -> str | None:
+        if value is not None and not 1 <= int(value.rpartition(":")[2]) <= 65535:
+            raise PydanticCustomError("port", "must end with a port from 1 to 65535")
+        return value
+
     @model_validator(mode="before")
     @classmethod
     def _name(cls, data: Any) -> Any:
         return _default_name(data, "port", 8080)
+
+    @property
+    def admin_address(self) -> tuple[str, int]:
+        """Where operators' pages are: host and port of `admin_listen`, else those of the clients."""
+        if self.admin_listen is None:
+            return self.host, self.port
+        host, _, port = self.admin_listen.rpartition(":")
+        return host.strip("[]"), int(port)
 
 
 class ScorerSettings(Section):
@@ -226,6 +248,8 @@ def conflicts(settings: Settings) -> list[tuple[Location, str]]:
             )
         if pool.retries.backoff_ms > pool.retries.backoff_ms_max:
             found.append((("pools", p, "retries", "backoff_ms_max"), "must not be less than backoff_ms"))
+    if settings.router.admin_listen is not None and settings.router.admin_address[1] == settings.router.port:
+        found.append((("router", "admin_listen"), "must have another port than router.port"))
     if settings.collector.linger_ms_min > settings.collector.linger_ms_max:
         found.append((("collector", "linger_ms_max"), "must not be less than linger_ms_min"))
     if settings.scorer.flush_ms > settings.scorer.heartbeat_ms:

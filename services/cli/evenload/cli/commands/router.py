@@ -1,5 +1,7 @@
 """`evenload router`."""
 
+from collections.abc import Callable
+
 from evenload.cli.apps import command_app
 from evenload.cli.options import with_settings
 from evenload.settings import Settings
@@ -9,8 +11,8 @@ app = command_app()
 
 @app.command()
 @with_settings("router", "kafka")
-def router(settings: Settings) -> None:
-    """Run one router replica until SIGTERM or Ctrl-C; open streams may finish."""
+def router(settings: Settings, again: Callable[[], Settings]) -> None:
+    """Run one router replica until SIGTERM or Ctrl-C; open streams may finish. SIGHUP reads the settings again."""
     from evenload.router.main import run
 
-    run(settings)
+    run(settings, again)
