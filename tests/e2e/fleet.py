@@ -42,11 +42,11 @@ def settings_for(fleet: EngineFleet, bootstrap: str, prefix: str, **router: Any)
     )
 
 
-def start(name: str, command: str, settings: Settings, folder: Path) -> Child:
-    """Start one of Evenload's processes; its output is in `tail` of the child."""
+def start(name: str, command: str, settings: Settings, folder: Path, log: list[str] | None = None) -> Child:
+    """Start one of Evenload's processes; its output is in `log`, the end of it in `tail` of the child."""
     file = write_settings(settings, folder / f"{name}.yaml")
     spec: ChildSpec = service(name, command, settings, file)
-    child = Child(spec, emit=lambda *_: None)
+    child = Child(spec, emit=lambda _, line: None if log is None else log.append(line))
     child.start()
     return child
 

@@ -5,7 +5,7 @@ request.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal
 
@@ -49,7 +49,11 @@ def create_app(
     openapi_url = "/openapi.json" if "pages" in serves else None  # without it there is no /docs either
     app = FastAPI(title="Evenload router", version=__version__, lifespan=lifespan, openapi_url=openapi_url)
     _add_probes(app, dispatcher, telemetry, stale_view_ms)
-    _add_refusals(app, "See /docs for what is" if "pages" in serves else "See GET /v1/models for the models")
+    _add_refusals(
+        app,
+        ENDPOINTS if "api" in serves else (),
+        "See /docs for what is" if "pages" in serves else "See GET /v1/models for the models",
+    )
     if "api" in serves:
         models = ModelsPage(dispatcher, time.monotonic)
 
@@ -94,15 +98,15 @@ def _add_probes(app: FastAPI, dispatcher: Dispatcher, telemetry: Telemetry, stal
         }
 
 
-def _add_refusals(app: FastAPI, see: str) -> None:
+def _add_refusals(app: FastAPI, endpoints: Container[str], see: str) -> None:
     @app.exception_handler(404)
     @app.exception_handler(405)
     async def not_served(request: FastRequest, error: Exception) -> Response:
         """In the API's form, which clients can read."""
         path = request.url.path
-        known = path in ENDPOINTS or getattr(error, "status_code", 404) == 405
+        known = path in endpoints or getattr(error, "status_code", 404) == 405
         status, code = (405, "method_not_allowed") if known else (404, "not_found")
-        hint = "POST it" if path in ENDPOINTS else "GET it" if known else see
+        hint = "POST it" if path in endpoints else "GET it" if known else see
         request_id = own_request_id(request.headers.raw)
         refusal = ApiError(
             status=status, code=code, message=f"{request.method} {path[:200]} is not served here. {hint}."
