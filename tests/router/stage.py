@@ -181,14 +181,17 @@ async def fleet(
 
 @contextlib.asynccontextmanager
 async def replica(
-    settings: Settings, engines: dict[str, ScriptedUpstream], environ: dict[str, str] | None = None
+    settings: Settings,
+    engines: dict[str, ScriptedUpstream],
+    environ: dict[str, str] | None = None,
+    tracing: Any = None,
 ) -> AsyncIterator[Fleet]:
     """Serve one more router before the same engines."""
-    router = build(settings, environ or {})
+    router = build(settings, environ or {}, tracing=tracing)
     dispatcher = router.dispatcher
     ticker = asyncio.create_task(_tick(dispatcher.tick))
     try:
-        async with serve(router.asgi) as url:
+        async with serve(router.front) as url:
             yield Fleet(url, router, engines, settings)
             await until(lambda: dispatcher.book.in_flight == 0)
         for name in dispatcher.upstreams:

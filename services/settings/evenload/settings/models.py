@@ -3,7 +3,7 @@
 import re
 import socket
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -89,6 +89,11 @@ class RouterSettings(Section):
         "balancers need to notice. Ctrl-C does without.",
     )
     drain_s: float = Field(30, ge=0, le=3600, description="Time for open streams to finish after that.")
+    tracing: Literal["off", "otel"] = Field(
+        "off",
+        description="`otel` makes OpenTelemetry spans and sends them as the variables `OTEL_*` say; it needs the extra "
+        "`otel`. Trace context goes upstream either way.",
+    )
     stale_view_ms: int = Field(5000, ge=500, le=600_000, description="Snapshot age beyond which the view says stale.")
     seed: int | None = Field(
         None, ge=0, lt=2**63, description="Seed of the routing draws; null takes one from the system."
