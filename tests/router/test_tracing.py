@@ -138,6 +138,7 @@ async def test_spans_go_out_by_otlp_when_the_settings_say_so(monkeypatch: pytest
         async with fleet(GOOD, router={"tracing": "otel"}) as f:
             assert (await post(f.url, STREAM)).body == GOOD_BODY
             await until(lambda: handler.bodies)  # type: ignore[attr-defined]
+            assert f.router.tracing is not None
             await f.router.tracing.close()
     finally:
         server.shutdown()

@@ -107,7 +107,7 @@ def _add_refusals(app: FastAPI, endpoints: Container[str], see: str) -> None:
         known = path in endpoints or getattr(error, "status_code", 404) == 405
         status, code = (405, "method_not_allowed") if known else (404, "not_found")
         hint = "POST it" if path in endpoints else "GET it" if known else see
-        request_id = own_request_id(request.headers.raw)
+        request_id = own_request_id(dict(request.headers.raw))
         refusal = ApiError(
             status=status, code=code, message=f"{request.method} {path[:200]} is not served here. {hint}."
         )

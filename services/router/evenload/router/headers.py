@@ -4,7 +4,7 @@ Allow-lists: a header that nobody thought of stays out. Hop-by-hop headers are o
 `Connection` names is dropped although it is. The client's credential is for the router; it never goes upstream.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -63,13 +63,12 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]], *, with_length: boo
     ]
 
 
-def request_id_of(headers: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+def request_id_of(headers: Mapping[bytes, bytes]) -> bytes | None:
     """Return the client's request id if it is a plain one of sane length."""
-    for name, value in headers:
-        if name == b"x-request-id":
-            plain = 0 < len(value) <= REQUEST_ID_BYTES_MAX and all(0x21 <= byte <= 0x7E for byte in value)
-            return value if plain else None
-    return None
+    value = headers.get(b"x-request-id")
+    if value is None or not 0 < len(value) <= REQUEST_ID_BYTES_MAX:
+        return None
+    return value if all(0x21 <= byte <= 0x7E for byte in value) else None
 
 
 def _named_by_connection(headers: Headers) -> frozenset[bytes]:

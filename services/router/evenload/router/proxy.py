@@ -11,7 +11,7 @@ import asyncio
 import random
 import time
 from binascii import hexlify
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from os import urandom
 from typing import Any
 
@@ -117,9 +117,9 @@ class Proxy:
             if endpoint is not None:
                 return await self._serve(endpoint, scope, receive, send)
         if self.keys is not None and scope["type"] == "http" and scope["path"].startswith("/v1/"):
-            headers = scope["headers"]
+            headers = dict(scope["headers"])
             try:
-                self.keys.identify(dict(headers))
+                self.keys.identify(headers)
             except Refused as refusal:
                 return await Client(send, own_request_id(headers), closing=self.leaving).refuse(refusal.error)
         return await self._app(scope, receive, send)
@@ -127,13 +127,13 @@ class Proxy:
     async def _serve(self, endpoint: str, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         headers = scope["headers"]
         by_name = dict(headers)  # the last of each name
-        request_id = own_request_id(headers)
+        request_id = own_request_id(by_name)
         client = Client(send, request_id, closing=self.leaving)
         try:
             if self.keys is not None:
                 self.keys.admit(by_name, self._clock())
             until_s = _deadline(by_name[deadline.HEADER]) if deadline.HEADER in by_name else None
-            traced = not by_name.keys().isdisjoint(trace_context.NAMES)
+            traced = trace_context.TRACEPARENT in by_name or trace_context.TRACESTATE in by_name
             body = await _read_body(by_name, receive, self.limits.body_bytes_max)
             plan = self._plan(endpoint, _target(scope), headers, request_id, body, until_s=until_s, traced=traced)
         except (_Unservable, Refused) as refusal:
@@ -175,13 +175,19 @@ class Proxy:
         if traced:
             sent = trace_context.checked(sent)
         request = Request(target, sent, body, ask.stream, max(1, int(head.n or 1)))
-        gates = tuple(gate for gate in (self._dispatcher.gate(head.model), self.gate) if gate is not None)
+        gates = _present(self._dispatcher.gate(head.model), self.gate)
         return Plan(ask, request, prompt_bytes, self._dispatcher.limits(head.model) or self.limits, until_s, gates)
 
 
-def own_request_id(headers: list[tuple[bytes, bytes]]) -> bytes:
+def own_request_id(headers: Mapping[bytes, bytes]) -> bytes:
     """Return the client's request id if it has a plain one, else a new one."""
     return request_id_of(headers) or b"req-" + hexlify(urandom(12))
+
+
+def _present(first: Gate | None, second: Gate | None) -> tuple[Gate, ...]:
+    if first is None:
+        return () if second is None else (second,)
+    return (first,) if second is None else (first, second)
 
 
 def _deadline(value: bytes) -> float:

@@ -2,7 +2,7 @@
 
 uvicorn's parser takes heads of any size and waits for them for ever, and answers what it cannot read with plain text.
 Here URL and head have a size, head and body a time, and the answers the API's form: 400, 408, 414 and 431. A request
-that arrives in one piece, as most do, costs four attribute accesses more and no timer.
+that arrives in one piece, as most do, costs a few attribute accesses more and no timer.
 """
 
 import asyncio
@@ -38,10 +38,15 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._in_head = self._in_message = False
         self._piece_bytes = self._head_bytes = 0
+        self._long_head: object = self  # scope of the request whose head came in more than one piece
         self._refusal = _NOT_HTTP
         self._patience: asyncio.TimerHandle | None = None
+
+    @property
+    def _in_head(self) -> bool:
+        """Whether the head of a request has begun and not ended, or none has come at all."""
+        return self.cycle is None or self.cycle.scope is not self.scope
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin; a connection on which nothing comes is not kept."""
@@ -56,33 +61,21 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse, and mind what is still to come."""
         self._piece_bytes = len(data)
-        super().data_received(data)
-        if self._in_message:
+        HttpToolsProtocol.data_received(self, data)
+        cycle = self.cycle
+        if cycle is None or cycle.more_body or cycle.scope is not self.scope:
             self._expect_more()
         elif self._patience is not None:
             self._be_patient()
 
-    def on_message_begin(self) -> None:
-        """A head begins."""
-        self._in_head = self._in_message = True
-        self._head_bytes = -self._piece_bytes  # the piece may begin with the end of another request, so it counts as 0
-        super().on_message_begin()
-
     def on_headers_complete(self) -> None:
-        """A head has come; only one that came in large pieces is measured."""
-        self._in_head = False
-        if self._head_bytes >= 0 or self._piece_bytes > self.piece_bytes_max:
+        """A head has come; only one that came in large or several pieces is measured."""
+        if self._piece_bytes > self.piece_bytes_max or self._long_head is self.scope:
             self._measure()
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        """A request has come."""
-        self._in_message = False
-        super().on_message_complete()
+        HttpToolsProtocol.on_headers_complete(self)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words are for people, not for programs
         """Refuse what cannot be parsed or was too much, and close."""
-        self._in_message = False
         if self.cycle is None or self.cycle.response_complete:
             request_id = b"req-" + hexlify(urandom(12))
             body = self._refusal.body(request_id)
@@ -102,11 +95,16 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _expect_more(self) -> None:
         """The request is not whole yet."""
+        if self.transport.is_closing():
+            return
         if not self._in_head:
             self._be_patient()
             self._patience = self.loop.call_later(self.body_idle_s, self._on_patience_over)
             return
-        self._head_bytes += self._piece_bytes
+        if self._long_head is self.scope:
+            self._head_bytes += self._piece_bytes
+        else:  # the piece may begin with the end of another request, so it does not count
+            self._long_head, self._head_bytes = self.scope, 0
         if self._head_bytes > self.header_bytes_max + self.url_bytes_max:
             long_url = len(self.url) > self.url_bytes_max
             self._refusal = _url_too_long(self.url_bytes_max) if long_url else _headers_too_large(self.header_bytes_max)
@@ -123,10 +121,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._patience = None
         if self.transport.is_closing():
             return
-        if not self._in_message:
-            self.transport.close()  # nothing has come at all
-        elif not self._in_head and self.cycle.response_started:
-            self.transport.close()  # it has been refused already, and goes on sending
+        if self.scope is None or (not self._in_head and self.cycle.response_started):
+            self.transport.close()  # nothing has come; or the request was refused and its body still does not end
         else:
             self._refuse_slow()
 
