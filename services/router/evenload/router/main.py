@@ -1,10 +1,12 @@
 """Running one router replica: uvicorn round the built application."""
 
 import asyncio
+import contextlib
 import gc
 import logging
 import math
 import os
+import resource
 import signal
 import socket
 from collections.abc import Callable
@@ -21,6 +23,7 @@ from evenload.settings.problems import Problem
 log = logging.getLogger(__name__)
 
 BACKLOG = 2048
+OPEN_FILES = 65_536
 
 
 class _Server(uvicorn.Server):
@@ -71,6 +74,7 @@ def run(settings: Settings, again: Callable[[], Settings] | None = None) -> None
     """
     if not settings.pools:
         raise SettingsError([Problem("settings", "pools", "a router needs at least one pool of instances")])
+    _raise_open_files()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # else one that comes too early ends the process
     environ = dict(os.environ)
     router = build(settings, environ)
@@ -107,6 +111,15 @@ def _freeze() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
+
+
+def _raise_open_files() -> None:
+    """Take as many open files as the system allows: a request needs two, and the usual 1,024 are soon used up."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):  # macOS has a further limit, which it does not tell
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _listen(host: str, port: int, key: str) -> socket.socket:
