@@ -107,8 +107,8 @@ def test_every_key_of_a_service_is_an_option_and_names_its_variable(
     keys = [entry for entry in entries(Settings) if entry.key.startswith(f"{command}.")]
     assert keys
     for entry in keys:
-        assert f"--{entry.key.split('.')[1].replace('_', '-')}" in words
-        assert f"{entry.env}]" in words
+        assert f"--{entry.key.split('.', 1)[1].replace('_', '-').replace('.', '-')}" in words
+        assert f"{entry.env}]" in "".join(words)  # long names are broken over two lines
 
 
 def test_version_is_printed_for_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -189,3 +189,26 @@ def test_a_missing_key_stops_the_start() -> None:
     settings = load_settings(write(KEYED), {}, {})
     with pytest.raises(SettingsError, match=r"EVENLOAD_KEY_A: pools\[0\]\.instances\[0\]\.api_key_env: .*missing"):
         backend_keys(settings, {"EVENLOAD_KEY_A": ""})
+
+
+@pytest.mark.parametrize(
+    ("listen", "reason"),
+    [
+        ("9080", "must be `host:port`"),
+        ("host:0", "must be `host:port`"),
+        ("host:70000", "must be `host:port`"),
+        ("http://host:1", "must be `host:port`"),
+        ("::1:9080", "must be `host:port`"),
+        ("0.0.0.0:8080", "another port than router.port"),
+    ],
+)
+def test_a_bad_admin_address_is_said_so(listen: str, reason: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(None, {"router.admin_listen": listen}, {})
+    assert reason in str(caught.value)
+    assert "router.admin_listen" in str(caught.value)
+
+
+def test_an_admin_address_may_be_ipv6() -> None:
+    settings = load_settings(None, {"router.admin_listen": "[::1]:9080"}, {})
+    assert settings.router.admin_address == ("::1", 9080)

@@ -28,7 +28,11 @@ def test_every_key_is_described_and_every_number_bounded(entry: Entry) -> None:
 def test_every_key_outside_lists_can_be_set_by_the_variable_in_the_page(entry: Entry, tmp_path: Path) -> None:
     empty = tmp_path / "empty.yaml"
     empty.touch()
-    values = {"list": "[]", "text": "a:1" if entry.key == "kafka.bootstrap" else "abc", "path": "abc"}
+    values = {
+        "list": "[]",
+        "text": "a:1" if entry.key in {"kafka.bootstrap", "router.admin_listen"} else "abc",
+        "path": "abc",
+    }
     choice = entry.kind.split("`")[1] if entry.kind.startswith("`") else None
     value = choice or values.get(entry.kind.split()[0]) or entry.default.strip("`").replace("null", "7")
     loaded: Any = load_settings(empty, {}, {entry.env: value})

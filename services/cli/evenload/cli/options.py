@@ -28,8 +28,9 @@ def with_settings(
     """Give a command the settings, and options for all keys of some of their sections.
 
     The options of the first section have the names of its keys, those of the others have the section in front:
-    `router.port` is `--port`, `kafka.bootstrap` is `--kafka-bootstrap`. Values stay text: the settings' own validation
-    reads and judges them, so that the same mistake gives the same message from any source.
+    `router.port` is `--port`, `router.admission.queue_max` is `--admission-queue-max`, `kafka.bootstrap` is
+    `--kafka-bootstrap`. Values stay text: the settings' own validation reads and judges them, so that the same mistake
+    gives the same message from any source.
 
     Args:
         sections: Names of sections; `log` is always added.
@@ -71,8 +72,8 @@ def _options(sections: tuple[str, ...]) -> typing.Iterator[tuple[Entry, str]]:
     """Pair each key of the sections with the name of its option."""
     for section in (*sections, "log"):
         for entry in entries(Settings):
-            parent, _, key = entry.key.rpartition(".")
-            if parent == section:
+            if entry.key.startswith(f"{section}."):
+                key = entry.key.removeprefix(f"{section}.").replace(".", "_")
                 yield entry, key if section == sections[0] else f"{section}_{key}"
 
 

@@ -15,6 +15,7 @@ from evenload.settings.problems import Location
 
 ENV_PREFIX = "EVENLOAD_"
 ENV_DELIMITER = "__"
+_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/@]+):([0-9]{1,5})")
 
 
 class KafkaSettings(Section):
@@ -58,7 +59,6 @@ class RouterSettings(Section):
     port: Port = Field(8080, description="Port to listen on.")
     admin_listen: str | None = Field(
         None,
-        pattern=r"^(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/@]+):[0-9]{1,5}$",
         max_length=262,
         description="`host:port` of `/metrics`, `/fleet` and `/docs`, apart from the clients' port, which then serves "
         "`/v1` and the probes only. Null serves everything at one port.",
@@ -101,9 +101,11 @@ class RouterSettings(Section):
 
     @field_validator("admin_listen")
     @classmethod
-    def _has_port(cls, value: str | None) -> str | None:
-        if value is not None and not 1 <= int(value.rpartition(":")[2]) <= 65535:
-            raise PydanticCustomError("port", "must end with a port from 1 to 65535")
+    def _is_address(cls, value: str | None) -> str | None:
+        if value is not None:
+            match = _ADDRESS.fullmatch(value)
+            if match is None or not 1 <= int(match[1]) <= 65535:
+                raise PydanticCustomError("address", "must be `host:port` or `[IPv6]:port`")
         return value
 
     @model_validator(mode="before")
