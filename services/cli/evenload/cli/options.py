@@ -74,7 +74,7 @@ def _options(sections: tuple[str, ...]) -> typing.Iterator[tuple[Entry, str]]:
         for entry in entries(Settings):
             if entry.key.startswith(f"{section}."):
                 key = entry.key.removeprefix(f"{section}.").replace(".", "_")
-                yield entry, key if section == sections[0] else f"{section}_{key}"
+                yield entry, key if sections[:1] == (section,) else f"{section}_{key}"
 
 
 def _parameter(entry: Entry, name: str, keys: dict[str, str]) -> inspect.Parameter:
