@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from evenload.router.admission import Admission, Gate
 from evenload.router.fake_wire import SSE_HEAD, Cut, Stall, Trickle, answer, chunk, content, error, response, role
 from evenload.router.fakes import FakeDispatcher, FakeLease, ScriptedUpstream
 from evenload.router.limits import Limits
@@ -58,6 +59,7 @@ def scope() -> dict[str, Any]:
 def check(dispatcher: FakeDispatcher, proxy: Proxy) -> None:
     assert [lease.finishes for lease in dispatcher.leases] == [1] * len(dispatcher.leases)
     assert len(proxy._exchange._watches) == 0
+    assert proxy.gate is None or (proxy.gate.in_use, proxy.gate.queued) == (0, 0)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -65,7 +67,7 @@ async def test_a_cancellation_at_any_turn_finishes_each_lease_once(name: str) ->
     async with ScriptedUpstream(*SCRIPTS[name] * (TURNS + 1)) as engine:
         for turn in range(TURNS):
             dispatcher = FakeDispatcher({"a": engine.url})
-            proxy = Proxy(no_app, dispatcher, Limits(back_off_s=0.001))
+            proxy = Proxy(no_app, dispatcher, Limits(back_off_s=0.001), gate=Gate(Admission(1, 1, 5.0)))
             client = AsgiClient(BODIES["plain" if name == "plain" else "stream"])
             task = asyncio.create_task(proxy(scope(), client.receive, client.send))
             for _ in range(turn * STRIDE.get(name, 1)):
@@ -81,7 +83,7 @@ async def test_a_client_that_leaves_at_any_turn_finishes_each_lease_once(name: s
     async with ScriptedUpstream(*SCRIPTS[name] * (TURNS + 1)) as engine:
         for turn in range(TURNS):
             dispatcher = FakeDispatcher({"a": engine.url})
-            proxy = Proxy(no_app, dispatcher, Limits(back_off_s=0.001))
+            proxy = Proxy(no_app, dispatcher, Limits(back_off_s=0.001), gate=Gate(Admission(1, 1, 5.0)))
             client = AsgiClient(BODIES["plain" if name == "plain" else "stream"])
             task = asyncio.create_task(proxy(scope(), client.receive, client.send))
             for _ in range(turn * STRIDE.get(name, 1)):
@@ -91,6 +93,28 @@ async def test_a_client_that_leaves_at_any_turn_finishes_each_lease_once(name: s
             client.left.set()
             async with asyncio.timeout(5):
                 await task  # ends in order: leaving is no error
+            check(dispatcher, proxy)
+            dispatcher.close()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+async def test_a_clients_deadline_at_any_turn_finishes_each_lease_once(name: str) -> None:
+    async with ScriptedUpstream(*SCRIPTS[name] * (TURNS + 1)) as engine:
+        for turn in range(TURNS):
+            dispatcher = FakeDispatcher({"a": engine.url})
+            proxy = Proxy(no_app, dispatcher, Limits(back_off_s=0.001), gate=Gate(Admission(1, 1, 5.0)))
+            client = AsgiClient(BODIES["plain" if name == "plain" else "stream"])
+            in_time = {**scope(), "headers": [(b"x-request-timeout-ms", b"60000")]}
+            task = asyncio.create_task(proxy(in_time, client.receive, client.send))
+            for _ in range(turn * STRIDE.get(name, 1)):
+                await asyncio.sleep(0)
+            for watch in list(proxy._exchange._watches._all):
+                watch._over()
+            async with asyncio.timeout(5):
+                await task
+            statuses = [message["status"] for message in client.messages if "status" in message]
+            assert statuses in ([200], [504], [])  # none: in the moment in which the head was being sent
+            assert "timeout" not in dispatcher.kinds
             check(dispatcher, proxy)
             dispatcher.close()
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from evenload.bus.client_logs import limited_logger
+
 from .errors import ApiError
 
 HEADER_BYTES_MAX = 64 * 1024
@@ -21,6 +23,9 @@ BODY_IDLE_S = 30.0  # between two pieces of a body
 
 _NOT_HTTP = ApiError(status=400, code="invalid_http", message="What came is not a request in HTTP/1.1.")
 _TOO_SLOW = ApiError(status=408, code="request_timeout", message="The rest of the request did not come; send it anew.")
+
+
+_log = limited_logger("uvicorn.error")
 
 
 class _Refused(Exception):
@@ -38,6 +43,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        self.logger = _log  # anybody can send nonsense as often as he likes
         self._piece_bytes = self._head_bytes = 0
         self._long_head: object = self  # scope of the request whose head came in more than one piece
         self._refusal = _NOT_HTTP
