@@ -113,7 +113,7 @@ class TracedDispatcher:
         operation = OPERATIONS.get(request.endpoint, "chat")
         attributes: dict[str, str | int] = {
             "gen_ai.operation.name": operation,
-            "gen_ai.provider.name": "openai",  # whose API it is; the convention has no name for engines
+            "gen_ai.provider.name": lease.upstream.provider or "openai",  # for engines: whose API they speak
             "gen_ai.request.model": request.model,
             "evenload.request.id": request.request_id,
             "evenload.instance": lease.instance,
@@ -165,6 +165,7 @@ class _TracedUpstream:
     def __init__(self, upstream: Any, span: Span) -> None:
         self._upstream = upstream
         self._span = span
+        self.provider = upstream.provider
 
     async def request(self, method: str, path: bytes, headers: Headers, body: bytes) -> Response:
         """Send a request; as `Upstream.request`."""
