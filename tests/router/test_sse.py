@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from evenload.router.fake_wire import DONE, content, delta, error_frame, finish, frame, role, usage
 from evenload.router.sse import FRAME_BYTES_MAX, SseObserver, error_payload
+from evenload.router.sse_chat import ChatObserver
 
 CAPTURES = Path(__file__).parents[3] / "shared" / "captures"
 CAPTURED = {
@@ -33,7 +34,7 @@ STREAMS = CAPTURED | OWN
 
 
 def observe(data: bytes, *cuts: int) -> SseObserver:
-    observer = SseObserver()
+    observer = ChatObserver()
     edges = [0, *sorted(cuts), len(data)]
     for start, end in itertools.pairwise(edges):
         observer.feed(data[start:end])
@@ -176,7 +177,7 @@ def choice(index: object, finish_reason: str | None = None) -> bytes:
     ],
 )
 def test_a_stream_is_finished_when_every_choice_is(asked: int, data: bytes, finished: bool) -> None:
-    observer = SseObserver(asked)
+    observer = ChatObserver(asked)
     observer.feed(data)
     observer.close()
     assert observer.finished is finished
@@ -206,7 +207,7 @@ def test_without_usage_content_frames_are_counted() -> None:
 def test_a_huge_frame_counts_as_content_and_is_not_kept(pieces: int) -> None:
     data = content("x" * (FRAME_BYTES_MAX + 10)) + finish()
     size = len(data) // pieces + 1
-    observer = SseObserver()
+    observer = ChatObserver()
     for start in range(0, len(data), size):
         observer.feed(data[start : start + size])
         assert len(observer._partial) <= FRAME_BYTES_MAX + 2
@@ -215,7 +216,7 @@ def test_a_huge_frame_counts_as_content_and_is_not_kept(pieces: int) -> None:
 
 
 def test_a_boundary_is_known() -> None:
-    observer = SseObserver()
+    observer = ChatObserver()
     for byte in role():
         observer.feed(bytes([byte]))
     assert observer.at_boundary

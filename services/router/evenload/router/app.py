@@ -14,11 +14,12 @@ from fastapi import Request as FastRequest
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from evenload.router.dispatcher import Dispatcher
+from evenload.router.endpoints import ENDPOINTS, form_of
 from evenload.router.errors import ApiError
 from evenload.router.fleet import fleet
 from evenload.router.metrics import RouterMetrics
 from evenload.router.models import ModelsPage
-from evenload.router.proxy import ENDPOINTS, own_request_id
+from evenload.router.proxy import own_request_id
 from evenload.router.telemetry import Telemetry
 from evenload.schemas import __version__
 
@@ -62,6 +63,12 @@ def create_app(
             """The models that are served here, in OpenAI's form."""
             return await models.read()
 
+        @app.get("/v1/models/{name:path}", response_model=None)
+        async def get_model(name: str, request: FastRequest) -> dict[str, Any] | Response:
+            """One of them."""
+            entry = next((entry for entry in (await models.read())["data"] if entry["id"] == name), None)
+            return entry or _refuse(request, _no_such_model(name))
+
     if "pages" in serves:
 
         @app.get("/fleet")
@@ -103,16 +110,36 @@ def _add_refusals(app: FastAPI, endpoints: Container[str], see: str) -> None:
     @app.exception_handler(405)
     async def not_served(request: FastRequest, error: Exception) -> Response:
         """In the API's form, which clients can read."""
-        path = request.url.path
-        known = path in endpoints or getattr(error, "status_code", 404) == 405
-        status, code = (405, "method_not_allowed") if known else (404, "not_found")
-        hint = "POST it" if path in endpoints else "GET it" if known else see
-        request_id = own_request_id(dict(request.headers.raw))
-        refusal = ApiError(
-            status=status, code=code, message=f"{request.method} {path[:200]} is not served here. {hint}."
+        status = getattr(error, "status_code", 404)
+        return _refuse(request, _unserved(request.method, request.url.path, status, endpoints, see))
+
+
+def _unserved(method: str, path: str, status: int, endpoints: Container[str], see: str) -> ApiError:
+    """Say why a path is not served, and what is."""
+    if path.startswith("/v1/responses/") and endpoints:
+        message = (
+            "Responses are not stored by the router, so none can be fetched, cancelled or deleted by its id. Keep what "
+            "POST /v1/responses answered, and send the whole conversation as `input`."
         )
-        headers = {"x-request-id": request_id.decode("ascii")}
-        return Response(refusal.body(request_id), status, headers, media_type="application/json")
+        return ApiError(status=404, code="responses_not_stored", message=message)
+    known = path in endpoints or status == 405
+    status, code = (405, "method_not_allowed") if known else (404, "not_found")
+    hint = "POST it" if path in endpoints else "GET it" if known else see
+    return ApiError(status=status, code=code, message=f"{method} {path[:200]} is not served here. {hint}.")
+
+
+def _no_such_model(name: str) -> ApiError:
+    message = f"The model {name[:200]} is not served here. GET /v1/models lists those that are."
+    return ApiError(status=404, code="model_not_found", message=message, param="model")
+
+
+def _refuse(request: FastRequest, error: ApiError) -> Response:
+    request_id = own_request_id(dict(request.headers.raw))
+    form = form_of(request.url.path, anthropic_client="anthropic-version" in request.headers)
+    headers = {"x-request-id": request_id.decode("ascii")}
+    if form == "anthropic":
+        headers["request-id"] = headers["x-request-id"]
+    return Response(error.body(request_id, form), error.status, headers, media_type="application/json")
 
 
 def _read_gauges(dispatcher: Dispatcher, telemetry: Telemetry, metrics: RouterMetrics) -> None:

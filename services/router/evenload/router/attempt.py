@@ -22,24 +22,32 @@ from .classify import Verdict, classify, classify_error
 from .client import Client
 from .deadline import CODE as OVER_CODE
 from .deadline import MESSAGE as OVER_MESSAGE
-from .errors import error_event
+from .errors import ApiError
 from .headers import Headers, response_headers
 from .limits import Limits
 from .ports import Lease
 from .quota import LONG_QUOTA_MS
-from .sse import SseObserver, error_payload
+from .sse import SseObserver, count_of, error_payload
+from .sse_chat import ChatObserver
 from .upstream import BadResponse, ConnectFailed, Response, UpstreamError
 from .watch import Limit, Watch
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What is sent upstream, the same for each attempt."""
+    """What is sent upstream, the same for each attempt.
+
+    Attributes:
+        stream: the client wants events.
+        choices: how many answers it wants.
+        observer: of the events that come.
+    """
 
     path: bytes
     headers: Headers
     body: bytes
     stream: bool
     choices: int = 1
+    observer: type[SseObserver] = ChatObserver
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -69,6 +77,24 @@ class _End(msgspec.Struct):
 class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: Any = None
     completion_tokens: Any = None
+    input_tokens: Any = None
+    output_tokens: Any = None
+    cache_creation_input_tokens: Any = None
+    cache_read_input_tokens: Any = None
+
+    @property
+    def prompt(self) -> int | None:
+        """All tokens of the prompt; Anthropic counts those of its cache apart."""
+        if self.prompt_tokens is not None:
+            return count_of(self.prompt_tokens, None)
+        new = count_of(self.input_tokens, None)
+        created, read = count_of(self.cache_creation_input_tokens, 0), count_of(self.cache_read_input_tokens, 0)
+        return None if new is None else new + (created or 0) + (read or 0)
+
+    @property
+    def output(self) -> Any:
+        """Tokens of the answer."""
+        return self.output_tokens if self.completion_tokens is None else self.completion_tokens
 
 
 class _Answer(msgspec.Struct, gc=False):
@@ -79,6 +105,8 @@ class _Answer(msgspec.Struct, gc=False):
 BROKEN_OFF = "The instance failed in the middle of the answer. What came so far is not complete; ask again."
 OVER_TIME = Verdict("client_gone", "deadline", None, False)  # the client's own deadline: as if it had left
 TELL_S = 1.0
+# Speech and pictures are not held until they are whole.
+_PASSED_THROUGH = (b"audio/", b"image/", b"video/", b"application/octet-stream")
 
 _decode_answer = msgspec.json.Decoder(_Answer).decode
 
@@ -196,10 +224,13 @@ class Attempt:
         if not 200 <= response.status < 300:
             return await self._refused(response)
         if response.header(b"content-encoding") in (None, b"identity"):
-            if (response.header(b"content-type") or b"").startswith(b"text/event-stream"):
+            content_type = response.header(b"content-type") or b""
+            if content_type.startswith(b"text/event-stream"):
                 return await self._stream(response)
-            return await self._whole(response)
-        await self._opaque(response, [])
+            if not content_type.startswith(_PASSED_THROUGH):
+                return await self._whole(response)
+        first = await response.read_chunk()  # what breaks before it another instance can make good
+        await self._opaque(response, [first] if first else [])
         return None
 
     # Answers that are not a stream.
@@ -243,13 +274,13 @@ class Attempt:
                 return self._fail(verdict, code or 502, response_headers(response.headers), body)
             self._note(verdict)
         if answer.usage is not None:
-            self._note_usage(answer.usage.prompt_tokens, answer.usage.completion_tokens)
+            self._note_usage(answer.usage.prompt, answer.usage.output)
         headers = response_headers(response.headers)
         await self._client.answer(response.status, headers, body, self._lease.instance)
         return None
 
     async def _opaque(self, response: Response, held: list[bytes]) -> None:
-        """Pass on what is not looked into: long answers, and what somebody compressed unasked."""
+        """Pass on what is not looked into: long answers, speech, and what somebody compressed unasked."""
         await self._client.start(response.status, response_headers(response.headers), self._lease.instance)
         if held:
             await self._send(b"".join(held))
@@ -261,7 +292,7 @@ class Attempt:
     # Streams.
 
     async def _stream(self, response: Response) -> Failure | None:
-        observer = self._observer = SseObserver(self._request.choices)
+        observer = self._observer = self._request.observer(self._request.choices)
         held, ended = await self._hold(response, observer)
         failure = self._judge_held(observer, held, ended=ended)
         if failure is not None:
@@ -352,9 +383,8 @@ class Attempt:
         if observer is None or not observer.at_boundary:
             return  # the server closes the connection when a response is left unfinished
         self._note_usage(observer.prompt_tokens, observer.output_tokens)
-        await self._client.end(
-            error_event(message, code=code or self._end.cause or self._end.kind, request_id=self._client.request_id)
-        )
+        error = ApiError(status=502, code=code or self._end.cause or self._end.kind, message=message)
+        await self._client.end(observer.broken_off(error, self._client.request_id))
 
     # Reading, sending, noting.
 

@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from .errors import ApiError
+from .errors import ApiError, Form
 from .headers import Headers
-from .model_name import ModelName
+from .model_name import NameRewriter
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -17,20 +17,22 @@ class Client:
         send: of ASGI.
         request_id: goes into the response's headers.
         closing: the connection is to end after the response.
+        form: of errors, as the client's API has it.
 
     Attributes:
-        request_id: as given.
+        request_id, form: as given.
         model_name: rewrites the model's name in what is sent; None leaves it as the upstream gave it.
         started: whether the response's head has been sent; then no other instance can answer any more.
     """
 
-    __slots__ = ("_closing", "_send", "model_name", "request_id", "started")
+    __slots__ = ("_closing", "_send", "form", "model_name", "request_id", "started")
 
-    def __init__(self, send: Send, request_id: bytes, *, closing: bool = False) -> None:
+    def __init__(self, send: Send, request_id: bytes, *, closing: bool = False, form: Form = "openai") -> None:
         self._closing = closing
+        self.form: Form = form
         self._send = send
         self.request_id = request_id
-        self.model_name: ModelName | None = None
+        self.model_name: NameRewriter | None = None
         self.started = False
 
     async def start(self, status: int, headers: Headers, instance: str | None) -> None:
@@ -39,6 +41,8 @@ class Client:
         if self.model_name is not None:
             headers = self._renamed(headers)
         headers.append((b"x-request-id", self.request_id))
+        if self.form == "anthropic":
+            headers.append((b"request-id", self.request_id))  # where its clients look
         if self._closing:
             headers.append((b"connection", b"close"))
         if instance is not None:
@@ -64,7 +68,7 @@ class Client:
 
     async def refuse(self, error: ApiError, instance: str | None = None) -> None:
         """Send an error of Evenload's own."""
-        body = error.body(self.request_id)
+        body = error.body(self.request_id, self.form)
         await self.answer(error.status, error.headers(body), body, instance)
 
     def _renamed(self, headers: Headers) -> Headers:

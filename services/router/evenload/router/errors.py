@@ -1,4 +1,6 @@
-"""Errors that Evenload itself gives to clients: OpenAI's form, a stable code, the request id, and what to do."""
+"""Errors that Evenload itself gives to clients: the API's form, a stable code, the request id, and what to do."""
+
+from typing import Any, Literal
 
 import msgspec
 
@@ -8,6 +10,20 @@ _encode = msgspec.json.Encoder().encode
 
 INVALID_REQUEST = "invalid_request_error"
 API_ERROR = "api_error"
+
+Form = Literal["openai", "anthropic"]
+# Anthropic's types by status; other 4xx are the request's fault, other 5xx the service's.
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
 
 
 class ApiError(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,11 +43,17 @@ class ApiError(msgspec.Struct, frozen=True, kw_only=True):
     param: str | None = None
     retry_after_s: int | None = None
 
-    def body(self, request_id: bytes) -> bytes:
+    def body(self, request_id: bytes, form: Form = "openai") -> bytes:
         """Return the JSON body."""
-        error_type = INVALID_REQUEST if self.status < 500 and self.status != 429 else API_ERROR
+        return _encode(self.content(request_id, form))
+
+    def content(self, request_id: bytes, form: Form = "openai") -> dict[str, Any]:
+        """Return the body's members; Anthropic's form has `code` and `param` too, which its clients let pass."""
+        default = INVALID_REQUEST if self.status < 500 and self.status != 429 else API_ERROR
+        error_type = _ANTHROPIC_TYPES.get(self.status, default) if form == "anthropic" else default
         error = {"message": self.message, "type": error_type, "param": self.param, "code": self.code}
-        return _encode({"error": error, "request_id": request_id.decode("ascii")})
+        content = {"error": error, "request_id": request_id.decode("ascii")}
+        return {"type": "error", **content} if form == "anthropic" else content
 
     def headers(self, body: bytes) -> Headers:
         """Return the headers that go with it."""
@@ -41,8 +63,3 @@ class ApiError(msgspec.Struct, frozen=True, kw_only=True):
         if self.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
         return headers
-
-
-def error_event(message: str, *, code: str, request_id: bytes) -> bytes:
-    """Return the server-sent event that ends a stream which cannot go on."""
-    return b"data: " + ApiError(status=502, code=code, message=message).body(request_id) + b"\n\n"

@@ -29,7 +29,7 @@ class Plan(msgspec.Struct, frozen=True):
     Attributes:
         ask: for the dispatcher.
         request: for upstreams.
-        prompt_bytes: from which tokens are estimated and learned.
+        prompt_bytes: from which tokens are estimated and learned; 0 where they say nothing.
         limits: of the pool that serves the model.
         until_s: the client's own deadline on the event loop's clock, None if it set none.
         gates: to pass, in this order. The pool's comes before the router's: a place in the router must not be held by
@@ -112,7 +112,7 @@ class Exchange:
                 return failures[-1]
             attempt = Attempt(lease, plan.request, client, watch, limits=limits, clock=self._clock)
             failure = await attempt.run(wait_s)
-            if attempt.prompt_tokens is not None:
+            if attempt.prompt_tokens is not None and plan.prompt_bytes:
                 self._dispatcher.learn_tokens(plan.ask.model, plan.prompt_bytes, attempt.prompt_tokens)
             if failure is None or not failure.verdict.retriable:
                 return failure

@@ -38,7 +38,7 @@ def request_headers(headers: Iterable[tuple[bytes, bytes]], request_id: bytes) -
     kept = [
         (name, value)
         for name, value in headers
-        if (name in REQUEST_ALLOWED or name.startswith(b"openai-")) and name not in named
+        if (name in REQUEST_ALLOWED or name.startswith((b"openai-", b"anthropic-"))) and name not in named
     ]
     kept.append((b"accept-encoding", b"identity"))
     kept.append((b"x-request-id", request_id))
@@ -57,7 +57,7 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]], *, with_length: boo
     return [
         (name, value)
         for name, value in headers
-        if (name in RESPONSE_ALLOWED or name.startswith((b"openai-", b"x-ratelimit-")))
+        if (name in RESPONSE_ALLOWED or name.startswith((b"openai-", b"x-ratelimit-", b"anthropic-ratelimit-")))
         and name not in named
         and (with_length or name != b"content-length")
     ]

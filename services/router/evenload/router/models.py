@@ -46,10 +46,13 @@ class ModelsPage:
         self._lock = asyncio.Lock()
 
     async def read(self) -> dict[str, Any]:
-        """Return the list in OpenAI's form."""
-        names = {*self._dispatcher.models(), *await self._of_any_pools()}
-        entries = [{"id": name, "object": "model", "created": 0, "owned_by": "evenload"} for name in sorted(names)]
-        return {"object": "list", "data": entries}
+        """Return the list in OpenAI's form, with what Anthropic's clients look for beside it."""
+        names = sorted({*self._dispatcher.models(), *await self._of_any_pools()})
+        entries = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "evenload", **_anthropic(name)} for name in names
+        ]
+        ends = {"first_id": names[0], "last_id": names[-1]} if names else {"first_id": None, "last_id": None}
+        return {"object": "list", "data": entries, "has_more": False, **ends}
 
     async def _of_any_pools(self) -> set[str]:
         pool = self._dispatcher.pool_of("*")
@@ -63,6 +66,10 @@ class ModelsPage:
                 self._found = set().union(*answers) or self._found
                 self._asked_at_s = now_s
         return self._found
+
+
+def _anthropic(name: str) -> dict[str, str]:
+    return {"type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
 
 
 async def _ask(upstream: Upstream) -> set[str]:

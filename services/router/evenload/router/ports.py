@@ -17,9 +17,9 @@ class Ask(msgspec.Struct, frozen=True):
     Attributes:
         request_id: the client's or a made one, at most 128 plain characters.
         model: as the client named it.
-        prompt_tokens: estimated.
+        prompt_tokens: estimated; 1 where no prompt has to be read.
         stream: whether the client wants server-sent events.
-        endpoint: "chat/completions", "completions" or "embeddings".
+        endpoint: name in the table of `endpoints.py`, "chat/completions" for instance.
         max_tokens: the client's limit of the answer, None if it gave none.
     """
 

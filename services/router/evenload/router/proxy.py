@@ -1,10 +1,11 @@
 """The data plane's front: a raw ASGI callable that takes the hot endpoints and leaves the rest to the app behind it.
 
-A framework's routing costs as much again as the whole request (platform notes: 75 to 105 us), so the three endpoints
-that carry traffic are matched here by one dictionary look-up. The body goes upstream byte for byte and the answer comes
-back byte for byte; of the body only `model`, `stream`, `n` and the token limits are looked at.
+A framework's routing costs as much again as the whole request (platform notes: 75 to 105 us), so the endpoints that
+carry traffic (`endpoints.py`) are matched here by one dictionary look-up. The body goes upstream byte for byte and the
+answer comes back byte for byte; of the body only `model`, `stream`, `n` and the token limits are looked at.
 
-Reading order: here, `exchange.py` (attempts), `attempt.py` (one attempt), `watch.py` (interruptions), `upstream.py`.
+Reading order: here, `endpoints.py`, `exchange.py` (attempts), `attempt.py` (one attempt), `watch.py` (interruptions),
+`upstream.py`.
 """
 
 import asyncio
@@ -22,19 +23,15 @@ from .admission import Gate
 from .attempt import Request
 from .client import Client, Send
 from .client_keys import ClientKeys, Refused
+from .endpoints import ENDPOINTS, Endpoint, form_of
 from .errors import ApiError
 from .exchange import Exchange, Plan
+from .form_fields import FormError, form_fields
 from .headers import request_headers, request_id_of
 from .limits import Limits
-from .model_name import ModelName
 from .ports import Ask, Dispatcher
 from .watch import Receive
 
-ENDPOINTS = {
-    "/v1/chat/completions": "chat/completions",
-    "/v1/completions": "completions",
-    "/v1/embeddings": "embeddings",
-}
 # Bytes of a request that are not prompt: keys of a minimal chat request with model, one message, stream and a limit.
 # What is left is taken for prompt; the learned bytes-per-token ratio absorbs escapes and further keys. Inline images
 # are counted as if they were text.
@@ -48,6 +45,8 @@ class _Head(msgspec.Struct, gc=False):
     stream: bool | None = None
     max_tokens: int | float | None = None
     max_completion_tokens: int | float | None = None
+    max_output_tokens: int | float | None = None
+    background: bool | None = None
     n: int | float | None = None
 
 
@@ -121,14 +120,16 @@ class Proxy:
             try:
                 self.keys.identify(headers)
             except Refused as refusal:
-                return await Client(send, own_request_id(headers), closing=self.leaving).refuse(refusal.error)
+                form = form_of(scope["path"], anthropic_client=b"anthropic-version" in headers)
+                client = Client(send, own_request_id(headers), closing=self.leaving, form=form)
+                return await client.refuse(refusal.error)
         return await self._app(scope, receive, send)
 
-    async def _serve(self, endpoint: str, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def _serve(self, endpoint: Endpoint, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         headers = scope["headers"]
         by_name = dict(headers)  # the last of each name
         request_id = own_request_id(by_name)
-        client = Client(send, request_id, closing=self.leaving)
+        client = Client(send, request_id, closing=self.leaving, form=endpoint.form)
         try:
             if self.keys is not None:
                 self.keys.admit(by_name, self._clock())
@@ -141,7 +142,7 @@ class Proxy:
         except _ClientLeft:
             return None
         if self._dispatcher.renames(plan.ask.model):
-            client.model_name = ModelName(plan.ask.model)
+            client.model_name = endpoint.rewriter(plan.ask.model)
         try:
             return await self._exchange.serve(plan, client, receive)
         except Exception:
@@ -151,7 +152,7 @@ class Proxy:
 
     def _plan(
         self,
-        endpoint: str,
+        endpoint: Endpoint,
         target: bytes,
         headers: list[tuple[bytes, bytes]],
         request_id: bytes,
@@ -160,21 +161,23 @@ class Proxy:
         until_s: float | None,
         traced: bool,
     ) -> Plan:
-        head = _read_head(body)
-        prompt_bytes = max(1, len(body) - FRAMING_BYTES)
-        max_tokens = head.max_completion_tokens if head.max_tokens is None else head.max_tokens
+        head = _read_form(headers, body) if endpoint.multipart else _read_head(body)
+        if head.background:
+            raise _not_in_background()
+        prompt_bytes = max(1, len(body) - FRAMING_BYTES) if endpoint.reads else 0
+        max_tokens = _first(head.max_tokens, head.max_completion_tokens, head.max_output_tokens)
         ask = Ask(
             request_id=request_id.decode("ascii"),
             model=head.model,
-            prompt_tokens=self._dispatcher.estimate_tokens(head.model, prompt_bytes),
+            prompt_tokens=self._dispatcher.estimate_tokens(head.model, prompt_bytes) if prompt_bytes else 1,
             stream=bool(head.stream),
-            endpoint=endpoint,
+            endpoint=endpoint.name,
             max_tokens=None if max_tokens is None else int(max_tokens),
         )
         sent = request_headers(headers, request_id)
         if traced:
             sent = trace_context.checked(sent)
-        request = Request(target, sent, body, ask.stream, max(1, int(head.n or 1)))
+        request = Request(target, sent, body, ask.stream, max(1, int(head.n or 1)), endpoint.observer)
         gates = _present(self._dispatcher.gate(head.model), self.gate)
         return Plan(ask, request, prompt_bytes, self._dispatcher.limits(head.model) or self.limits, until_s, gates)
 
@@ -213,6 +216,29 @@ def _read_head(body: bytes) -> _Head:
         raise _Unservable(400, "invalid_value", f"The request is not valid: {error}.", _field_of(error)) from None
     except (msgspec.MsgspecError, ValueError, RecursionError):
         raise _Unservable(400, "invalid_json", "The body is not valid JSON; send one JSON object in UTF-8.") from None
+
+
+def _read_form(headers: list[tuple[bytes, bytes]], body: bytes) -> _Head:
+    content_type = next((value for name, value in headers if name == b"content-type"), b"")
+    try:
+        fields = form_fields(content_type, body, ("model", "stream"))
+    except FormError as error:
+        raise _Unservable(400, "invalid_form", f"The body is not a valid form: {error}.") from None
+    if "model" not in fields:
+        raise _Unservable(400, "invalid_value", "The form has no field `model`; add one.", "model")
+    return _Head(fields["model"], fields.get("stream", "").strip().lower() in ("true", "1"))
+
+
+def _not_in_background() -> _Unservable:
+    message = (
+        "Responses are not stored by the router, so one made in the background could not be fetched. "
+        "Leave `background` out, and stream the answer if it is long."
+    )
+    return _Unservable(400, "unsupported_value", message, "background")
+
+
+def _first(*values: float | None) -> float | None:
+    return next((value for value in values if value is not None), None)
 
 
 def _field_of(error: msgspec.ValidationError) -> str | None:

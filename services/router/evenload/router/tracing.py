@@ -27,13 +27,14 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from evenload.schemas import __version__
 from evenload.schemas.telemetry import OutcomeKind
 
+from .endpoints import ENDPOINTS
 from .headers import Headers
 from .ports import Ask, Dispatcher, Lease
-from .proxy import ENDPOINTS
 from .trace_context import NAMES, checked
 from .upstream import Response
 
-OPERATIONS = {"completions": "text_completion", "embeddings": "embeddings"}  # all others are chats
+# All others go by the endpoint's own name, for which the conventions have none.
+OPERATIONS = {"chat/completions": "chat", "responses": "chat", "messages": "chat", "completions": "text_completion"}
 CLOSE_S = 5.0
 _propagator = TraceContextTextMapPropagator()
 
@@ -110,7 +111,7 @@ class TracedDispatcher:
     def choose(self, request: Ask, tried: tuple[str, ...], attempt: int) -> "TracedLease":
         """Choose and book; raises what the inner one raises."""
         lease = self._inner.choose(request, tried, attempt)
-        operation = OPERATIONS.get(request.endpoint, "chat")
+        operation = OPERATIONS.get(request.endpoint, request.endpoint)
         attributes: dict[str, str | int] = {
             "gen_ai.operation.name": operation,
             "gen_ai.provider.name": lease.upstream.provider or "openai",  # for engines: whose API they speak

@@ -1,0 +1,80 @@
+"""Which paths carry requests to instances, and what kind of API each one is.
+
+A further endpoint is a line here. What distinguishes them: where the body names the model, what its events mean, in
+which form errors are told, and whether its size says how much an engine has to read.
+"""
+
+from typing import Final
+
+import msgspec
+
+from .errors import Form
+from .model_name import ModelName, NameRewriter, OuterModelName
+from .sse import SseObserver
+from .sse_chat import ChatObserver
+from .sse_media import MediaObserver
+from .sse_messages import MessagesObserver
+from .sse_responses import ResponsesObserver
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """One kind of API.
+
+    Attributes:
+        name: for routing and records.
+        observer: of its events.
+        form: of errors.
+        multipart: the body is a form with a field `model`, not JSON.
+        reads: the body is a prompt that an engine has to read, so its bytes say how many tokens that is. Where not,
+            a request counts as one token and nothing is learned from it.
+        rewriter: of the model's name in answers.
+    """
+
+    name: str
+    observer: type[SseObserver] = ChatObserver
+    form: Form = "openai"
+    multipart: bool = False
+    reads: bool = True
+    rewriter: type[NameRewriter] = ModelName
+
+
+def _plain(name: str) -> Endpoint:
+    return Endpoint(name)
+
+
+_COUNT_TOKENS = Endpoint("messages/count_tokens", form="anthropic", reads=False, rewriter=OuterModelName)
+_RERANK, _SCORE = _plain("rerank"), _plain("score")
+
+ENDPOINTS: Final = {
+    "/v1/chat/completions": _plain("chat/completions"),
+    "/v1/completions": _plain("completions"),
+    "/v1/embeddings": _plain("embeddings"),
+    "/v1/responses": Endpoint("responses", ResponsesObserver, rewriter=OuterModelName),
+    "/v1/messages": Endpoint("messages", MessagesObserver, "anthropic", rewriter=OuterModelName),
+    "/v1/messages/count_tokens": _COUNT_TOKENS,
+    "/rerank": _RERANK,
+    "/v1/rerank": _RERANK,
+    "/v2/rerank": _RERANK,
+    "/score": _SCORE,
+    "/v1/score": _SCORE,
+    "/pooling": _plain("pooling"),
+    "/classify": _plain("classify"),
+    "/tokenize": Endpoint("tokenize", reads=False),
+    "/detokenize": Endpoint("detokenize", reads=False),
+    "/v1/audio/transcriptions": Endpoint("audio/transcriptions", MediaObserver, multipart=True, reads=False),
+    "/v1/audio/translations": Endpoint("audio/translations", MediaObserver, multipart=True, reads=False),
+    "/v1/audio/speech": Endpoint("audio/speech", MediaObserver),
+    "/v1/images/generations": Endpoint("images/generations", MediaObserver),
+}
+
+
+def form_of(path: str, *, anthropic_client: bool = False) -> Form:
+    """Return the form of errors about a path, known or not.
+
+    Args:
+        path: of the request.
+        anthropic_client: it has a header `anthropic-version`; decides where the path does not.
+    """
+    if path.startswith("/v1/messages"):
+        return "anthropic"
+    return "anthropic" if anthropic_client and path not in ENDPOINTS else "openai"
