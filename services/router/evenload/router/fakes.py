@@ -389,13 +389,14 @@ async def post(
     Args:
         url: base URL.
         body: bytes go as they are, other values as JSON.
-        headers: added to content-type.
+        headers: more of them; a content-type instead of JSON's.
         path: of the endpoint.
         method: POST or GET.
     """
     client = Upstream(url)
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    response = await client.request(method, path.encode(), [(b"content-type", b"application/json"), *headers], data)
+    json_type = [] if any(name == b"content-type" for name, _ in headers) else [(b"content-type", b"application/json")]
+    response = await client.request(method, path.encode(), [*json_type, *headers], data)
     chunks: list[bytes] = []
     whole = True
     try:
