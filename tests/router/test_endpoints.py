@@ -28,10 +28,13 @@ from evenload.router.fake_wire import (
     usage,
 )
 from evenload.router.fakes import Got, post
+from evenload.router.form_fields import FormError, form_fields
 from evenload.router.limits import Limits
+from evenload.router.model_name import OuterModelName
 from evenload.router.proxy import FRAMING_BYTES
+from evenload.router.shape import Shape
 from evenload.router.upstream import Upstream
-from tests.router.stage import BUSY, stage, until
+from tests.router.stage import BUSY, fleet, stage, until
 
 ASKED = {"model": "tiny", "stream": True, "input": "Hello", "prompt": "Hello", "messages": [], "max_tokens": 5}
 
@@ -347,3 +350,50 @@ async def test_a_form_without_its_header_is_refused() -> None:
     async with stage([response(200, b"{}")]) as s:
         got = await post(s.url, form(("model", b"tiny")), path="/v1/audio/translations")  # says it is JSON
         assert (got.status, got.error["code"]) == (400, "invalid_form")
+
+
+async def test_a_forms_model_goes_upstream_by_the_instances_own_name() -> None:
+    sent = form(("model", b"tiny"), ("file", b"tiny" * 1000))
+    shaped = Shape(names={"tiny": "whisper-1"}).apply(b"/v1/audio/transcriptions", [FORM], sent)
+    assert shaped == (b"/v1/audio/transcriptions", [FORM], form(("model", b"whisper-1"), ("file", b"tiny" * 1000)))
+
+
+@pytest.mark.parametrize(
+    "cut", [b"--XX\r\n", b"--XX\r\ncontent-disposition: form-data\r\n\r\nx", b"x--XX--", form(*[("a", b"")] * 65)]
+)
+def test_broken_forms_are_told_from_whole_ones(cut: bytes) -> None:
+    with pytest.raises(FormError):
+        form_fields(FORM[1], cut, ("model",))
+
+
+def test_only_a_fields_own_name_counts_and_the_last_of_two() -> None:
+    tricky = b'--XX\r\nContent-Disposition: form-data; name="file"; filename="; name=\\"model\\""\r\n\r\nevil\r\n'
+    body = b"preamble\r\n" + tricky + form(("model", b""), ("stream", b"true"), ("model", b"m\xc3\xa9"))
+    assert form_fields(FORM[1], body, ("model", "stream")) == {"model": "mé", "stream": "true"}
+
+
+# The model's name in answers.
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_only_the_outer_model_is_renamed_in_answers_that_hold_foreign_json(size: int) -> None:
+    tool = b'{"type":"tool_use","input":{"model":"corolla","message":{"model":"beetle"}}}'
+    start, events = wire.message_start(), wire.message_text('"model":"x"')
+    delta = b"event: x\r\ndata: " + tool + b"\r\n\r\n"
+    created = wire.response_start()
+    for data, count in ((b'{"content":[%b], "model" : "tiny"}\n' % tool, 1), (start + events + delta + created, 2)):
+        rewriter = OuterModelName("Mine")
+        got = b"".join(rewriter.feed(data[at : at + size]) for at in range(0, len(data), size)) + rewriter.close()
+        assert got.count(b'"model":"Mine"') == count
+        assert got.count(b'"tiny"') == 0
+        assert (got.count(b"corolla"), got.count(b"beetle")) == (1, 1)
+
+
+async def test_the_models_name_is_the_clients_in_messages_and_responses() -> None:
+    for p in (MESSAGES, RESPONSES):
+        async with fleet(sse(p.whole), response_model="client") as f:
+            got = await post(f.url, ASKED, path=p.path)
+            assert got.body == p.whole  # the engine calls it so too
+        other = p.whole.replace(b'"model":"tiny"', b'"model":"inner/name"')
+        async with fleet(sse(other), response_model="client") as f:
+            assert (await post(f.url, ASKED, path=p.path)).body == p.whole

@@ -64,11 +64,61 @@ async def test_the_event_that_ends_a_broken_stream_has_the_request_id_too() -> N
 
 
 @pytest.mark.parametrize(
+    ("script", "body", "status", "kind", "code"),
+    [
+        (GOOD, b"{", 400, "invalid_request_error", "invalid_json"),
+        (GOOD, {"model": "m", "x": "x" * 3000}, 413, "request_too_large", "request_too_large"),
+        (GOOD, {"model": "nobody"}, 404, "not_found_error", "model_not_found"),
+        (None, STREAM, 502, "api_error", "upstream_refused"),
+        ([Stall()], STREAM, 504, "timeout_error", "upstream_first_token"),
+        ([error(503, BUSY)], STREAM, 503, "overloaded_error", "overloaded"),
+        ([error(429, "queue is full")], STREAM, 429, "rate_limit_error", "overloaded"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+async def test_anthropics_clients_get_their_own_form(
+    path: str, script: Any, body: Any, status: int, kind: str, code: str
+) -> None:
+    limits = Limits(body_bytes_max=2000, first_token_s=0.1, answer_s=0.1, back_off_s=0.001)
+    async with stage(script, limits=limits, models=["tiny"]) as s:
+        got = await post(s.url, body, ID, path=path)
+        told = json.loads(got.body)
+        assert (got.status, set(told), told["type"]) == (status, {"type", "error", "request_id"}, "error")
+        assert (told["error"]["type"], told["error"]["code"]) == (kind, code)
+        assert len(told["error"]["message"]) > 30
+        assert told["request_id"] == "mine-1"
+        assert got.headers[b"request-id"] == got.headers[b"x-request-id"] == b"mine-1"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/v1/messages", 405, "method_not_allowed"),
+        ("POST", "/v1/messages/batches", 404, "not_found"),
+        ("GET", "/v1/files", 404, "not_found"),
+    ],
+)
+async def test_what_is_not_served_is_refused_in_anthropics_form_to_its_clients(
+    method: str, path: str, status: int, code: str
+) -> None:
+    async with fleet(GOOD) as f:
+        got = await post(f.url, b"", ID, (b"anthropic-version", b"2023-06-01"), method=method, path=path)
+        told = json.loads(got.body)
+        assert (got.status, told["type"], told["error"]["code"]) == (status, "error", code)
+        assert got.headers[b"request-id"] == b"mine-1"
+
+
+@pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
         ("POST", "/v1/nothing", 404, "not_found"),
         ("GET", "/v1/nothing", 404, "not_found"),
         ("POST", "/", 404, "not_found"),
+        ("GET", "/v1/responses/resp_1", 404, "responses_not_stored"),
+        ("DELETE", "/v1/responses/resp_1", 404, "responses_not_stored"),
+        ("POST", "/v1/responses/resp_1/cancel", 404, "responses_not_stored"),
+        ("GET", "/v1/responses", 405, "method_not_allowed"),
+        ("GET", "/v1/models/nobody", 404, "model_not_found"),
         ("GET", "/v1/chat/completions", 405, "method_not_allowed"),
         ("POST", "/v1/models", 405, "method_not_allowed"),
     ],

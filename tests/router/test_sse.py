@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evenload.router import fake_protocols as wire
 from evenload.router.fake_wire import DONE, content, delta, error_frame, finish, frame, role, usage
 from evenload.router.sse import FRAME_BYTES_MAX, SseObserver, error_payload
 from evenload.router.sse_chat import ChatObserver
+from evenload.router.sse_media import MediaObserver
+from evenload.router.sse_messages import MessagesObserver
+from evenload.router.sse_responses import ResponsesObserver
 
 CAPTURES = Path(__file__).parents[3] / "shared" / "captures"
 CAPTURED = {
@@ -30,11 +34,17 @@ OWN = {
     "not utf-8": b'data: {"choices":[{"delta":{"content":"\xff"}}]}\n\n' + finish(),
     "text about errors": content('"error": "no", finish_reason: stop [DONE]') + finish(),
 }
+OWN |= {
+    "message": wire.message_start() + wire.message_text("x") + wire.message_end(3),
+    "message with an error": wire.message_start() + wire.message_error("overloaded_error", "no"),
+    "response": wire.response_start() + wire.response_text("x") + wire.response_end("x", 3),
+    "response that failed": wire.response_start() + wire.response_failed("server_error", "no"),
+}
 STREAMS = CAPTURED | OWN
 
 
-def observe(data: bytes, *cuts: int) -> SseObserver:
-    observer = ChatObserver()
+def observe(data: bytes, *cuts: int, of: type[SseObserver] = ChatObserver) -> SseObserver:
+    observer = of()
     edges = [0, *sorted(cuts), len(data)]
     for start, end in itertools.pairwise(edges):
         observer.feed(data[start:end])
@@ -47,18 +57,27 @@ def facts(observer: SseObserver) -> dict[str, Any]:
     return {name: getattr(observer, name) for name in [*names, "finished"]}
 
 
+PROTOCOLS = (ChatObserver, MessagesObserver, ResponsesObserver, MediaObserver)
+each_protocol = pytest.mark.parametrize("of", PROTOCOLS)
+
+
+@each_protocol
 @pytest.mark.parametrize("name", STREAMS)
-def test_feeding_byte_by_byte_sees_the_same_as_feeding_at_once(name: str) -> None:
+def test_feeding_byte_by_byte_sees_the_same_as_feeding_at_once(name: str, of: type[SseObserver]) -> None:
     data = STREAMS[name]
-    assert facts(observe(data, *range(len(data)))) == facts(observe(data))
+    assert facts(observe(data, *range(len(data)), of=of)) == facts(observe(data, of=of))
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.data(), st.sampled_from(sorted(STREAMS)), st.sampled_from([b"\n", b"\r\n", b"\r"]))
-def test_any_splitting_and_any_line_ends_give_the_same_observations(draw: Any, name: str, line_end: bytes) -> None:
+@given(
+    st.data(), st.sampled_from(sorted(STREAMS)), st.sampled_from([b"\n", b"\r\n", b"\r"]), st.sampled_from(PROTOCOLS)
+)
+def test_any_splitting_and_any_line_ends_give_the_same_observations(
+    draw: Any, name: str, line_end: bytes, of: type[SseObserver]
+) -> None:
     data = STREAMS[name].replace(b"\n", line_end)
     cuts = draw.draw(st.lists(st.integers(0, len(data)), max_size=20))
-    assert facts(observe(data, *cuts)) == facts(observe(STREAMS[name]))
+    assert facts(observe(data, *cuts, of=of)) == facts(observe(STREAMS[name], of=of))
 
 
 @settings(max_examples=200, deadline=None)
@@ -227,3 +246,87 @@ def test_a_boundary_is_known() -> None:
 def test_the_payload_of_an_error_can_be_taken_out() -> None:
     assert error_payload(role() + error_frame(503, "busy") + DONE) == error_frame(503, "busy")[6:-2]
     assert error_payload(role() + DONE) is None
+
+
+# Messages and responses.
+
+
+@pytest.mark.parametrize(
+    ("name", "of"), [("anthropic_messages_sse", MessagesObserver), ("responses_sse", ResponsesObserver)]
+)
+def test_captured_messages_and_responses_are_understood(shared_dir: Path, name: str, of: type[SseObserver]) -> None:
+    observer = observe((shared_dir / "captures" / "vllm-0.32.0-cpu" / f"{name}.body").read_bytes(), of=of)
+    assert (observer.finished, observer.error, observer.malformed_frames) == (True, None, 0)
+    assert (observer.prompt_tokens, observer.completion_tokens) == (13, 8)
+    assert observer.content_chunks == (8 if of is MessagesObserver else 5)
+
+
+def block(**fields: object) -> bytes:
+    return wire.event("content_block_start", index=0, content_block=fields)
+
+
+@pytest.mark.parametrize(
+    ("of", "data", "content"),
+    [
+        (MessagesObserver, wire.message_start(), False),
+        (MessagesObserver, wire.event("ping"), False),
+        (MessagesObserver, wire.message_text(""), False),
+        (MessagesObserver, block(type="thinking", thinking=""), False),
+        (MessagesObserver, wire.message_text("x"), True),
+        (MessagesObserver, wire.event("content_block_delta", delta={"type": "thinking_delta", "thinking": "x"}), True),
+        (MessagesObserver, wire.event("content_block_delta", delta={"partial_json": "{"}), True),
+        (MessagesObserver, wire.event("content_block_delta", delta={"signature": "x"}), False),
+        (MessagesObserver, block(type="tool_use", name="f", input={}), True),
+        (ResponsesObserver, wire.response_start(), False),
+        (ResponsesObserver, wire.response_text(""), False),
+        (ResponsesObserver, wire.response_text("x"), True),
+        (ResponsesObserver, wire.event("response.function_call_arguments.delta", delta="{"), True),
+        (ResponsesObserver, wire.event("response.output_item.added", item={"type": "reasoning"}), False),
+        (ResponsesObserver, wire.event("response.output_item.added", item={"type": "function_call"}), True),
+    ],
+)
+def test_what_is_content_in_messages_and_responses(of: type[SseObserver], data: bytes, *, content: bool) -> None:
+    assert observe(data, of=of).content_started is content
+
+
+def test_prompt_tokens_of_a_message_include_those_of_the_cache() -> None:
+    usage = {"input_tokens": 5, "cache_creation_input_tokens": 20, "cache_read_input_tokens": 300, "output_tokens": 1}
+    start = wire.event("message_start", message={"usage": usage})
+    observer = observe(start + wire.message_text("x"), of=MessagesObserver)
+    assert (observer.prompt_tokens, observer.output_tokens) == (325, 1)  # the one text, not the beginning's count
+    assert observe(start + wire.message_end(9), of=MessagesObserver).output_tokens == 9
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "of"),
+    [
+        (wire.message_error("overloaded_error", "Overloaded"), "saturated", MessagesObserver),
+        (wire.message_error("rate_limit_error", "no"), "saturated", MessagesObserver),
+        (wire.message_error("api_error", "no"), "stream_error", MessagesObserver),
+        (wire.message_error("invalid_request_error", "no"), "rejected", MessagesObserver),
+        (wire.event("error"), "stream_error", MessagesObserver),
+        (b"event: error\ndata: gone\n\n", "stream_error", MessagesObserver),
+        (wire.response_failed("server_error", "no"), "stream_error", ResponsesObserver),
+        (wire.response_failed("rate_limit_exceeded", "no"), "quota", ResponsesObserver),
+        (wire.response_failed("invalid_prompt", "no"), "rejected", ResponsesObserver),
+        (wire.event("error", code="server_error", message="no"), "stream_error", ResponsesObserver),
+        (wire.event("response.failed", response={}), "stream_error", ResponsesObserver),
+    ],
+)
+def test_errors_of_messages_and_responses_are_typed(data: bytes, kind: str, of: type[SseObserver]) -> None:
+    observer = observe(data, of=of)
+    assert observer.error is not None
+    assert observer.error.verdict.kind == kind
+    assert not observer.finished
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 1000])
+def test_a_response_whose_last_event_is_huge_is_finished_when_that_is_over(pieces: int) -> None:
+    data = wire.response_text("x") + wire.response_end("x" * (FRAME_BYTES_MAX + 10), 1)
+    size = len(data) // pieces + 1
+    observer = ResponsesObserver()
+    for start in range(0, len(data), size):
+        assert not observer.finished
+        observer.feed(data[start : start + size])
+    observer.close()
+    assert (observer.finished, observer.oversized_frames) == (True, 1)

@@ -24,9 +24,19 @@ def form_fields(content_type: bytes, body: bytes, names: Iterable[str]) -> dict[
     Raises:
         FormError: it is not a form, or one of these fields is too long or not UTF-8.
     """
+    spans = field_spans(content_type, body, names)
+    return {name: _value(name, body[start:end]) for name, (start, end) in spans}
+
+
+def field_spans(content_type: bytes, body: bytes, names: Iterable[str]) -> list[tuple[str, tuple[int, int]]]:
+    """Return names and where the values begin and end, in the form's order.
+
+    Raises:
+        FormError: it is not a form, or one of these fields is too long.
+    """
     wanted = frozenset(names)
     delimiter = b"\r\n--" + _boundary(content_type)
-    found: dict[str, str] = {}
+    found: list[tuple[str, tuple[int, int]]] = []
     first = body.find(delimiter[2:])  # it may stand without a line end before it
     if first < 0 or (first > 0 and body[first - 2 : first] != b"\r\n"):
         raise FormError("no boundary is in it")
@@ -42,7 +52,9 @@ def form_fields(content_type: bytes, body: bytes, names: Iterable[str]) -> dict[
             raise FormError("the last boundary is missing")
         name = _name(body[at : head_end + 4])
         if name in wanted:
-            found[name] = _value(name, body[head_end + 4 : min(end, head_end + 5 + VALUE_BYTES_MAX)])
+            if end - head_end - 4 > VALUE_BYTES_MAX:
+                raise FormError(f"the field `{name}` is over {VALUE_BYTES_MAX} bytes")
+            found.append((name, (head_end + 4, max(end, head_end + 4))))
         at = end + len(delimiter)
     raise FormError(f"it has more than {PARTS_MAX} parts")
 
@@ -56,14 +68,12 @@ def _boundary(content_type: bytes) -> bytes:
     return boundary.encode("latin-1")
 
 
-def _name(head: bytes) -> str | None:
+def _name(head: bytes) -> str:
     value = BytesHeaderParser().parsebytes(head.lstrip(b" \t\r\n")).get_param("name", header="content-disposition")
-    return value if isinstance(value, str) else None
+    return value if isinstance(value, str) else ""
 
 
 def _value(name: str, value: bytes) -> str:
-    if len(value) > VALUE_BYTES_MAX:
-        raise FormError(f"the field `{name}` is over {VALUE_BYTES_MAX} bytes")
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError:

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from .body_model import Found, find_model, replaced
+from .form_fields import field_spans
 from .headers import Headers
 from .keys import Key
 from .sigv4 import Signer
@@ -69,15 +70,20 @@ class Shape:
             headers: to be sent.
             body: empty for a GET.
         """
-        found = find_model(body) if body and (self.names or self._deployments) else None
-        if found is not None and self.names:
-            body = self._renamed(body, found)
+        found = None
+        if body and (self.names or self._deployments):
+            form = _form_type(headers)
+            found = find_model(body) if form is None else _in_form(form, body)
+            if self.names:
+                body = self._renamed(body, found, quoted=form is None)
         return self._target(path, found), self._completed(headers), body
 
-    def _renamed(self, body: bytes, found: Found) -> bytes:
+    def _renamed(self, body: bytes, found: Found, *, quoted: bool) -> bytes:
         name = self.name_of(found.name)
         if name == found.name:
             return body
+        if not quoted:
+            return replaced(body, found, name.encode())
         encoded = self._encoded.get(name)
         if encoded is None:
             if len(self._encoded) >= NAMES_MAX:
@@ -102,3 +108,15 @@ class Shape:
             return headers
         names = {name for name, _ in added}
         return [header for header in headers if header[0] not in names] + added
+
+
+def _form_type(headers: Headers) -> bytes | None:
+    """Return the content type if it is that of a form."""
+    value = next((value for name, value in headers if name == b"content-type"), b"")
+    return value if value.lower().startswith(b"multipart/") else None
+
+
+def _in_form(content_type: bytes, body: bytes) -> Found:
+    spans = [span for _, span in field_spans(content_type, body, ("model",))]
+    start, end = spans[-1]
+    return Found(body[start:end].decode(), spans)
