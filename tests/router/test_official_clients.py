@@ -13,9 +13,19 @@ from evenload.router.fake_wire import Cut, Stall, error, response, sse
 from tests.router.stage import BUSY, GOOD, fleet
 
 HELLO: Any = [{"role": "user", "content": "Hello"}]
-EMBEDDINGS = {"object": "list", "model": "tiny", "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}]}
+EMBEDDINGS: dict[str, Any] = {
+    "object": "list",
+    "model": "tiny",
+    "data": [{"object": "embedding", "index": 0, "embedding": [0.5]}],
+}
 EMBEDDINGS |= {"usage": {"prompt_tokens": 3, "total_tokens": 3}}
-MESSAGE = {"id": "m", "type": "message", "role": "assistant", "model": "tiny", "stop_reason": "end_turn"}
+MESSAGE: dict[str, Any] = {
+    "id": "m",
+    "type": "message",
+    "role": "assistant",
+    "model": "tiny",
+    "stop_reason": "end_turn",
+}
 MESSAGE |= {"content": [{"type": "text", "text": "Hello"}], "usage": {"input_tokens": 11, "output_tokens": 2}}
 RESPONSE = json.loads(wire.response_end("Hello", 2).partition(b"data: ")[2])["response"]
 

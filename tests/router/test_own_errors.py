@@ -77,7 +77,7 @@ async def test_the_event_that_ends_a_broken_stream_has_the_request_id_too() -> N
 )
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
 async def test_anthropics_clients_get_their_own_form(
-    path: str, script: Any, body: Any, status: int, kind: str, code: str
+    *, path: str, script: Any, body: Any, status: int, kind: str, code: str
 ) -> None:
     limits = Limits(body_bytes_max=2000, first_token_s=0.1, answer_s=0.1, back_off_s=0.001)
     async with stage(script, limits=limits, models=["tiny"]) as s:

@@ -301,7 +301,8 @@ def test_prompt_tokens_of_a_message_include_those_of_the_cache() -> None:
     ("data", "kind", "of"),
     [
         (wire.message_error("overloaded_error", "Overloaded"), "saturated", MessagesObserver),
-        (wire.message_error("rate_limit_error", "no"), "saturated", MessagesObserver),
+        (wire.message_error("rate_limit_error", "no"), "quota", MessagesObserver),
+        (wire.message_error("not_found_error", "no"), "rejected", MessagesObserver),
         (wire.message_error("api_error", "no"), "stream_error", MessagesObserver),
         (wire.message_error("invalid_request_error", "no"), "rejected", MessagesObserver),
         (wire.event("error"), "stream_error", MessagesObserver),

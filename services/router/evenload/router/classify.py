@@ -222,6 +222,8 @@ def _status_of(words: str) -> int:
         return 529
     if "quota" in words or short_by_word(words, ""):
         return 429
+    if "notfounderror" in words or "requesttoolarge" in words:
+        return 404 if "notfounderror" in words else 413
     if "invalidrequest" in words or "badrequest" in words or "validation" in words:
         return 400
     return 500

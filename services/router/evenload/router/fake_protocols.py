@@ -13,7 +13,7 @@ def event(kind: str, **fields: object) -> bytes:
 
 def message_start(input_tokens: int = 11, model: str = "tiny") -> bytes:
     """Return how a message begins: nothing of its content."""
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": model}
+    message: dict[str, object] = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": model}
     message |= {"stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": input_tokens, "output_tokens": 1}}
     block = event("content_block_start", index=0, content_block={"type": "text", "text": ""})
     return event("message_start", message=message) + block
