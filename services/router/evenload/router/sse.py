@@ -115,25 +115,23 @@ class SseObserver:
 
     def feed(self, chunk: bytes) -> None:
         """Observe the next bytes of the stream."""
-        if (
-            not self._partial
-            and chunk.startswith(b"data: {")
-            and chunk.find(b"\n") == len(chunk) - 2
-            and chunk.endswith(b"\n")
-            and b"\r" not in chunk
-            and not self._pending_cr
-            and len(chunk) <= FRAME_BYTES_MAX
-            and not self._skipping
-        ):
-            self._payload(chunk[6:])  # one whole frame, as engines send them
+        if self._partial or self._pending_cr or self._skipping:
+            self._split(chunk)
+        elif chunk.startswith(b"data: {"):
+            if (
+                chunk.find(b"\n") == len(chunk) - 2
+                and chunk.endswith(b"\n")
+                and b"\r" not in chunk
+                and len(chunk) <= FRAME_BYTES_MAX
+            ):
+                self._payload(chunk[6:])  # one whole frame, as engines send them
+            else:
+                self._split(chunk)
         elif (
             chunk.startswith(b"event: ")
-            and not self._partial
             and chunk.endswith(b"\n\n")
             and chunk.find(b"\n\n") == len(chunk) - 2
             and b"\r" not in chunk
-            and not self._pending_cr
-            and not self._skipping
         ):
             self._block(chunk[:-2])  # the same with a name
         else:
