@@ -60,6 +60,20 @@ async def test_all_of_v1_wants_a_key_and_probes_do_not(tmp_path: Path) -> None:
         assert (await post(f.url, b"", KEY, path="/v1/models", method="GET")).status == 200
 
 
+async def test_anthropics_clients_are_refused_in_their_own_form_on_every_path(tmp_path: Path) -> None:
+    async with fleet(GOOD, router=file(tmp_path, f"team:{HASH}")) as f:
+        for method, path in (("POST", "/v1/messages"), ("GET", "/v1/messages/batches"), ("GET", "/v1/models")):
+            got = await post(f.url, b"{}", (b"anthropic-version", b"2023-06-01"), path=path, method=method)
+            told = json.loads(got.body)
+            assert (got.status, told["error"]["type"]) == (401, "authentication_error")
+            assert (told["error"]["code"], got.headers[b"request-id"]) == (
+                "invalid_api_key",
+                told["request_id"].encode(),
+            )
+        for path in ("/rerank", "/tokenize", "/pooling", "/classify"):  # not below /v1, and not open either
+            assert (await post(f.url, STREAM, path=path)).status == 401
+
+
 async def test_a_rate_is_kept_by_a_429_that_no_instance_hears_of(tmp_path: Path) -> None:
     async with fleet(GOOD, router=file(tmp_path, f"team:{HASH}:0.5:3")) as f:
         assert [(await post(f.url, STREAM, KEY)).status for _ in range(3)] == [200, 200, 200]
