@@ -6,6 +6,13 @@ PYTEST_ARGS ?=
 FAULTS ?= 200
 SEED ?= 20261130
 
+# What `make conformance` checks: Evenload, a PEER that it starts, or a URL that was told to use UPSTREAM_PORTS.
+URL ?=
+UPSTREAM_PORTS ?=
+PEER ?=
+PEERS ?= evenload nginx vllm-router sglang-router litellm
+CONFORMANCE := .evenload/conformance
+
 BIN := .venv/bin
 STAMP := .venv/.installed
 
@@ -16,13 +23,18 @@ export COMPOSE
 COMPOSE_PROFILE := $(if $(wildcard .env),,--profile demo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-providers test lint types format venv clean compose-up compose-demo compose-down test-compose soak
+.PHONY: help demo demo-providers test lint types format venv clean compose-up compose-demo compose-down test-compose soak \
+  conformance conformance-matrix fuzz third-party
 
 help:
 	@echo "make demo    simulated engines, real Kafka, load, faults, and a summary (4 minutes)"
 	@echo "make demo-providers    six simulated providers, one slows from 200 to 3500 ms and heals (2 minutes)"
 	@echo "make test    all tests (11 minutes on two cores)"
 	@echo "make soak    kills, stops and hands over real scorers $(FAULTS) times (FAULTS=20: 3 minutes)"
+	@echo "make conformance [PEER=nginx | URL=... UPSTREAM_PORTS=...]    what an LLM proxy has to do: docs/conformance.md"
+	@echo "make conformance-matrix    the same for Evenload and its peers; rewrites the table (15 minutes)"
+	@echo "make fuzz    any bytes, for longer than the tests do (10 minutes)"
+	@echo "make third-party    clients and load tools of others through the router: docs/conformance.md"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy --strict"
 	@echo "make format  let ruff rewrite what it can"
@@ -42,6 +54,22 @@ test: $(STAMP)
 
 soak: $(STAMP)
 	SOAK_FAULTS=$(FAULTS) SOAK_SEED=$(SEED) $(BIN)/pytest -m soak tests/soak $(PYTEST_ARGS)
+
+conformance: $(STAMP)
+	CONFORMANCE_URL="$(URL)" CONFORMANCE_PORTS="$(UPSTREAM_PORTS)" CONFORMANCE_PEER="$(PEER)" \
+	  CONFORMANCE_REPORT=$(CONFORMANCE)/$(or $(PEER),$(if $(URL),given,evenload)).json \
+	  $(BIN)/pytest tests/conformance -p no:randomly --tb=line $(PYTEST_ARGS)
+
+# A peer that fails checks, or cannot be had here, is a row of the table, not an error.
+conformance-matrix: $(STAMP)
+	for peer in $(PEERS); do $(MAKE) conformance PEER=$$peer || true; done
+	$(BIN)/python -m tests.conformance.matrix $(CONFORMANCE) docs/conformance.md
+
+fuzz: $(STAMP)
+	FUZZ_EXAMPLES=4000 $(BIN)/pytest tests/router/test_fuzz.py --timeout=0 $(PYTEST_ARGS)
+
+third-party: $(STAMP)
+	$(BIN)/python -m tests.third_party
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

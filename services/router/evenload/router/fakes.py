@@ -45,6 +45,10 @@ class Seen:
 class ScriptedUpstream:
     """An HTTP server that follows a script per request; the last script repeats.
 
+    Args:
+        scripts: what to do, one per request.
+        port: where to listen; 0 takes a free one.
+
     Attributes:
         requests: what arrived.
         connections: how many were accepted.
@@ -53,18 +57,18 @@ class ScriptedUpstream:
         port: where it listens.
     """
 
-    def __init__(self, *scripts: Script) -> None:
+    def __init__(self, *scripts: Script, port: int = 0) -> None:
         self._scripts = scripts
         self._links: set[_Link] = set()
         self.requests: list[Seen] = []
         self.connections = 0
         self.aborts = 0
         self.written_bytes = 0
-        self.port = 0
+        self.port = port
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Link(self), "127.0.0.1", 0)
+        self._server = await loop.create_server(lambda: _Link(self), "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -127,6 +131,10 @@ class _Link(asyncio.Protocol):
         del exc
         for event in (self._lost, self._arrived, self._writable):
             event.set()
+
+    def drop(self) -> None:
+        """End the connection at once."""
+        self._transport.abort()
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -202,13 +210,28 @@ class _Link(asyncio.Protocol):
             return None
         first, *lines = bytes(self._buffer[:end]).split(b"\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
-        size = end + 4 + int(headers.get(b"content-length", b"0"))
-        if len(self._buffer) < size:
+        if headers.get(b"transfer-encoding") == b"chunked":
+            body, size = _dechunk(self._buffer, end + 4)
+        else:
+            size = end + 4 + int(headers.get(b"content-length", b"0"))
+            body = b"" if len(self._buffer) < size else bytes(self._buffer[end + 4 : size])
+        if not size or len(self._buffer) < size:
             return None
-        body = bytes(self._buffer[end + 4 : size])
         del self._buffer[:size]
         method, path, _ = first.split(b" ")
         return Seen(method, path, headers, body, self._number)
+
+
+def _dechunk(data: bytearray, at: int) -> tuple[bytes, int]:
+    """Return a chunked body that begins at `at`, and where it ends; 0 while it is not complete. No trailers."""
+    body = bytearray()
+    while (line := data.find(b"\r\n", at)) >= 0:
+        size = int(data[at:line].partition(b";")[0], 16)
+        body += data[line + 2 : line + 2 + size]
+        at = line + 2 + size + 2
+        if size == 0:
+            return bytes(body), at
+    return b"", 0
 
 
 # The routing side.
