@@ -45,11 +45,13 @@ class Engines:
     Attributes:
         each: the engines themselves.
         asked: what the proxy sent for completions and embeddings since the last `script`, on any engine.
+        asked_of: on which.
     """
 
     def __init__(self, ports: Sequence[int]) -> None:
         self.each = [Engine(self, number, port) for number, port in enumerate(ports)]
         self.asked: list[Seen] = []
+        self.asked_of: set[int] = set()
         self._scripts: deque[Script] = deque([PLAIN])
         self._again: tuple[Step, ...] | None = None
         self._connections_used: set[tuple[int, int]] = set()
@@ -79,6 +81,7 @@ class Engines:
         self._again = None
         self._connections_used.clear()
         self.asked = []
+        self.asked_of = set()
 
     def script_on_reuse(self, *steps: Step) -> None:
         """Say what happens to each second request on a connection; the next attempt is on a connection of its own."""
@@ -90,6 +93,7 @@ class Engines:
         if seen.method != b"POST" or path not in SERVED:
             return [_page(engine, path)]
         self.asked.append(seen)
+        self.asked_of.add(engine)
         refusal = _refusal(seen.body)
         if refusal is not None:
             return [refusal]

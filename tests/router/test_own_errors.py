@@ -126,7 +126,9 @@ async def test_what_is_not_served_is_refused_in_anthropics_form_to_its_clients(
 async def test_what_is_not_served_is_refused_in_the_apis_form(method: str, path: str, status: int, code: str) -> None:
     async with fleet(GOOD) as f:
         check(await post(f.url, b"", ID, method=method, path=path), status, code)
-        check(await post(f.url, b"", method=method, path=path), status, code)
+        got = await post(f.url, b"", method=method, path=path)
+        check(got, status, code)
+        assert (b"allow" in got.headers) == (status == 405)
 
 
 class _Broken(FakeDispatcher):

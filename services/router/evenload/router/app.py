@@ -5,12 +5,13 @@ request.
 """
 
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal
 
 from fastapi import FastAPI, Response
 from fastapi import Request as FastRequest
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from evenload.router.dispatcher import Dispatcher
@@ -63,7 +64,9 @@ def create_app(
             """The models that are served here, in OpenAI's form."""
             return await models.read()
 
-        @app.get("/v1/models/{name:path}", response_model=None)
+        @app.get(
+            "/v1/models/{name:path}", response_model=None, responses={404: {"description": "No pool serves it."}}
+        )
         async def get_model(name: str, request: FastRequest) -> dict[str, Any] | Response:
             """One of them."""
             entry = next((entry for entry in (await models.read())["data"] if entry["id"] == name), None)
@@ -76,7 +79,7 @@ def create_app(
             """What this router believes of each instance, and why."""
             return fleet(dispatcher, stale_view_ms())
 
-        @app.get("/metrics")
+        @app.get("/metrics", response_class=PlainTextResponse)
         async def get_metrics() -> Response:
             """Prometheus metrics."""
             _read_gauges(dispatcher, telemetry, metrics)
@@ -91,7 +94,7 @@ def _add_probes(app: FastAPI, dispatcher: Dispatcher, telemetry: Telemetry, stal
         """The process answers."""
         return {"status": "ok"}
 
-    @app.get("/readyz")
+    @app.get("/readyz", responses={503: {"description": "Not ready; the reasons are in the body."}})
     async def readyz(response: Response) -> dict[str, Any]:
         """Ready to take requests. Stale telemetry is told, but does not make a router unready: it routes on."""
         reasons = telemetry.not_ready()
@@ -111,7 +114,9 @@ def _add_refusals(app: FastAPI, endpoints: Container[str], see: str) -> None:
     async def not_served(request: FastRequest, error: Exception) -> Response:
         """In the API's form, which clients can read."""
         status = getattr(error, "status_code", 404)
-        return _refuse(request, _unserved(request.method, request.url.path, status, endpoints, see))
+        # A 405 has to say what is served.
+        served = {"allow": "POST"} if request.url.path in endpoints else getattr(error, "headers", None) or {}
+        return _refuse(request, _unserved(request.method, request.url.path, status, endpoints, see), served)
 
 
 def _unserved(method: str, path: str, status: int, endpoints: Container[str], see: str) -> ApiError:
@@ -133,10 +138,10 @@ def _no_such_model(name: str) -> ApiError:
     return ApiError(status=404, code="model_not_found", message=message, param="model")
 
 
-def _refuse(request: FastRequest, error: ApiError) -> Response:
+def _refuse(request: FastRequest, error: ApiError, more: Mapping[str, str] | None = None) -> Response:
     request_id = own_request_id(dict(request.headers.raw))
     form = form_of(request.url.path, anthropic_client="anthropic-version" in request.headers)
-    headers = {"x-request-id": request_id.decode("ascii")}
+    headers = {"x-request-id": request_id.decode("ascii"), **(more or {})}
     if form == "anthropic":
         headers["request-id"] = headers["x-request-id"]
     return Response(error.body(request_id, form), error.status, headers, media_type="application/json")
