@@ -16,6 +16,12 @@ from .peers import NAMES
 BEGIN = "<!-- matrix: made by python -m tests.conformance.matrix -->"
 END = "<!-- end of matrix -->"
 FILES = ("passing", "before_content", "after_content", "load", "leaving", "http", "api", "stopping")
+# What names of functions cannot say.
+WORDS = (
+    ("apis", "API's"), ("clients error", "client's error"), ("clients credential", "client's credential"),
+    ("clients request", "client's request"), ("http 1 0", "HTTP/1.0"), ("http", "HTTP"), ("json", "JSON"),
+    ("errors of clients", "client errors"), ("hop by hop", "hop-by-hop"), ("mebibytes", "MiB"), ("two MiB", "2 MiB"),
+)  # fmt: skip
 SIGNS = {"passed": "yes", "failed": "**no**", "skipped": "–"}
 HERE = Path(__file__).parent
 
@@ -39,7 +45,7 @@ def table(runs: Sequence[dict[str, Any]]) -> list[str]:
     for title, names in checks():
         lines.append(f"| **{title}** |" + " |" * len(present))
         for name in names:
-            text = name.partition("::test_")[2].replace("_", " ")
+            text = _text(name)
             results = [_result(run, name) for run in present]
             lines.append(f"| {text} | " + " | ".join(SIGNS[outcome] for outcome, _ in results) + " |")
             for run, (outcome, detail) in zip(present, results, strict=True):
@@ -53,6 +59,13 @@ def table(runs: Sequence[dict[str, Any]]) -> list[str]:
     for title, found in seen.items():
         lines += [f"\n{title}:\n", *(found or ["- nothing"])]
     return lines
+
+
+def _text(name: str) -> str:
+    text = name.partition("::test_")[2].replace("_", " ")
+    for word, better in WORDS:
+        text = text.replace(word, better)
+    return text
 
 
 def _result(run: dict[str, Any], name: str) -> tuple[str, str]:

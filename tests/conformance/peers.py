@@ -80,7 +80,7 @@ def _evenload() -> Peer:
 
 
 def _vllm_router() -> Peer:
-    bin_folder = _venv("vllm-router", "vllm-router==0.1.17")
+    bin_folder = venv("vllm-router", "vllm-router==0.1.17")
 
     def spec(port: int, engines: Sequence[int], folder: Path) -> ChildSpec:
         del folder
@@ -92,7 +92,7 @@ def _vllm_router() -> Peer:
 
 
 def _sglang_router() -> Peer:
-    bin_folder = _venv("sglang-router", "sglang-router==0.3.2")
+    bin_folder = venv("sglang-router", "sglang-router==0.3.2")
 
     def spec(port: int, engines: Sequence[int], folder: Path) -> ChildSpec:
         del folder
@@ -104,7 +104,7 @@ def _sglang_router() -> Peer:
 
 
 def _litellm() -> Peer:
-    bin_folder = _venv("litellm", "litellm[proxy]==" + LITELLM)
+    bin_folder = venv("litellm", "litellm[proxy]==" + LITELLM)
 
     def spec(port: int, engines: Sequence[int], folder: Path) -> ChildSpec:
         deployments = [
@@ -188,13 +188,17 @@ def _child(name: str, argv: list[str], port: int, **env: str) -> ChildSpec:
     )
 
 
-def _venv(name: str, requirement: str) -> Path:
-    """Return the folder of programs of a peer's own environment, made if it is not there."""
+def venv(name: str, requirement: str) -> Path:
+    """Return the folder of programs of an environment of its own, made if it is not there.
+
+    Raises:
+        Uninstallable: it could not be made.
+    """
     bin_folder = PEERS / name / "bin"
     mark = PEERS / name / f".{requirement}"
     if not mark.exists():
-        _run(name, [sys.executable, "-m", "venv", "--clear", str(PEERS / name)])
-        _run(name, [str(bin_folder / "python"), "-m", "pip", "install", "--quiet", "--only-binary=:all:", requirement])
+        run(name, [sys.executable, "-m", "venv", "--clear", str(PEERS / name)])
+        run(name, [str(bin_folder / "python"), "-m", "pip", "install", "--quiet", "--only-binary=:all:", requirement])
         mark.touch()
     return bin_folder
 
@@ -205,12 +209,17 @@ def _unpacked(package: str, program: str) -> str:
     path = folder / program
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        _run(package, ["apt-get", "download", "--quiet", package], folder)
-        _run(package, ["dpkg", "-x", str(next(folder.glob("*.deb"))), str(folder)])
+        run(package, ["apt-get", "download", "--quiet", package], folder)
+        run(package, ["dpkg", "-x", str(next(folder.glob("*.deb"))), str(folder)])
     return str(path)
 
 
-def _run(name: str, argv: list[str], folder: Path | None = None) -> None:
+def run(name: str, argv: list[str], folder: Path | None = None) -> None:
+    """Run one step of an installation.
+
+    Raises:
+        Uninstallable: it failed.
+    """
     try:
         subprocess.run(argv, cwd=folder, check=True, capture_output=True, text=True, timeout=INSTALL_S)
     except (OSError, subprocess.SubprocessError) as error:
