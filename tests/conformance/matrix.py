@@ -45,7 +45,7 @@ def table(runs: Sequence[dict[str, Any]]) -> list[str]:
     for title, names in checks():
         lines.append(f"| **{title}** |" + " |" * len(present))
         for name in names:
-            text = _text(name)
+            text = text_of(name)
             results = [_result(run, name) for run in present]
             lines.append(f"| {text} | " + " | ".join(SIGNS[outcome] for outcome, _ in results) + " |")
             for run, (outcome, detail) in zip(present, results, strict=True):
@@ -61,7 +61,8 @@ def table(runs: Sequence[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _text(name: str) -> str:
+def text_of(name: str) -> str:
+    """Return a check as the table says it."""
     text = name.partition("::test_")[2].replace("_", " ")
     for word, better in WORDS:
         text = text.replace(word, better)

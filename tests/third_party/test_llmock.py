@@ -32,10 +32,9 @@ def mocks() -> Iterator[list[LLMockServer]]:
 
 
 @contextlib.asynccontextmanager
-async def client_of(mocks: list[LLMockServer]) -> AsyncIterator[openai.AsyncOpenAI]:
-    """Serve a router before the mocks; ends with the check that nothing is in flight."""
+async def client_of(mocks: list[LLMockServer], **timeouts: float) -> AsyncIterator[openai.AsyncOpenAI]:
+    """Serve a router with these timeouts before the mocks; ends with the check that nothing is in flight."""
     instances = [{"url": mock.url, "kind": "none"} for mock in mocks]
-    timeouts = {"first_token_s": 1.0, "idle_s": 0.5}
     router = build(
         Settings.model_validate(
             {
@@ -80,17 +79,22 @@ def asked(mocks: list[LLMockServer]) -> int:
         Fail(503),
         StreamFault("disconnect", after_chunks=0),
         StreamFault("truncate", after_chunks=1),  # the role only
-        SlowFirstToken(5.0),
     ],
     ids=repr,
 )
 async def test_a_fault_before_content_costs_the_client_nothing(mocks: list[LLMockServer], fault: Any) -> None:
     async with client_of(mocks) as client:
-        for mock in mocks[:1]:
-            mock.state.scenarios.add(fault)
+        mocks[0].state.scenarios.add(fault)
         texts = [await chat(client) for _ in range(4)]
     assert all(texts)
     assert asked(mocks) == 5, "the fault was not met"
+
+
+async def test_a_first_token_that_is_late_is_awaited_elsewhere(mocks: list[LLMockServer]) -> None:
+    mocks[0].state.scenarios.add(SlowFirstToken(30.0))
+    async with client_of(mocks, first_token_s=2.0) as client:
+        texts = [await chat(client) for _ in range(4)]
+    assert all(texts)
 
 
 @pytest.mark.parametrize("kind", ["disconnect", "truncate", "stall"])
@@ -99,7 +103,7 @@ async def test_a_fault_after_content_is_an_error_for_the_client_and_nothing_is_a
 ) -> None:
     for mock in mocks:
         mock.state.scenarios.add(StreamFault(kind, after_chunks=3))
-    async with client_of(mocks) as client:
+    async with client_of(mocks, idle_s=0.5) as client:
         with pytest.raises(openai.APIError):
             await chat(client)
     assert asked(mocks) == 1
