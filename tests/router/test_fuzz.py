@@ -20,7 +20,11 @@ from hypothesis import strategies as st
 from evenload.router import sse
 from evenload.router.classify import classify, classify_error, retry_after_ms
 from evenload.router.fake_wire import DONE, content, error_frame, finish, response, role, usage
-from evenload.router.sse import CHOICES_MAX, SseObserver, error_payload
+from evenload.router.sse import SseObserver, error_payload
+from evenload.router.sse_chat import CHOICES_MAX, ChatObserver
+from evenload.router.sse_media import MediaObserver
+from evenload.router.sse_messages import MessagesObserver
+from evenload.router.sse_responses import ResponsesObserver
 from tests.router.stage import Fleet, fleet
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
@@ -53,10 +57,29 @@ PROGRESS = any_of(choices=st.lists(CHOICES, min_size=1, max_size=2), usage=USAGE
 FAILURE = any_of(
     error=ERRORS, object=st.just("error"), code=CODES, error_type=st.text(max_size=9), message=st.text(max_size=9)
 )
-FRAMES = st.one_of(PROGRESS, PROGRESS, FAILURE)
+TYPES = st.sampled_from(
+    [
+        "message_start", "content_block_start", "content_block_delta", "message_delta", "message_stop", "ping", "error",
+        "response.created", "response.output_text.delta", "response.output_item.added", "response.completed",
+        "response.incomplete", "response.failed", "transcript.text.delta", "transcript.text.done",
+        "speech.audio.delta", "speech.audio.done", "image_generation.completed",
+    ]
+)  # fmt: skip
+COUNTS = any_of(
+    input_tokens=st.integers(-1, 2**60), cache_read_input_tokens=st.integers(0, 99),
+    cache_creation_input_tokens=st.integers(0, 99), output_tokens=st.integers(0, 99),
+)  # fmt: skip
+EVENTS = any_of(
+    type=TYPES, delta=any_of(text=st.text(max_size=3), partial_json=st.just("{")) | st.text(max_size=3),
+    content_block=any_of(type=st.sampled_from(["text", "tool_use"]), text=st.text(max_size=3)), usage=COUNTS,
+    message=any_of(usage=COUNTS) | st.just("no"), response=any_of(usage=COUNTS, error=ERRORS), error=ERRORS,
+    item=any_of(type=st.sampled_from(["message", "function_call"])), sequence_number=st.integers(0, 9), code=CODES,
+)  # fmt: skip
+FRAMES = st.one_of(PROGRESS, PROGRESS, FAILURE, EVENTS)
 LINE_ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
 PIECES = st.one_of(
     FRAMES.map(lambda frame: b"data: " + json.dumps(frame).encode() + b"\n\n"),
+    st.tuples(TYPES, EVENTS).map(lambda named: f"event: {named[0]}\ndata: {json.dumps(named[1])}\n\n".encode()),
     st.tuples(st.sampled_from([b"data", b"event", b"id", b"retry", b"", b"x"]), st.binary(max_size=9), LINE_ENDS).map(
         lambda parts: parts[0] + b":" + parts[1] + parts[2]
     ),
@@ -72,17 +95,18 @@ PIECES = st.one_of(
 STREAMS = st.lists(PIECES, max_size=12).map(b"".join)
 
 
-def observe(chunks: list[bytes]) -> dict[str, Any]:
+def observe(kind: type[SseObserver], chunks: list[bytes]) -> dict[str, Any]:
     """Feed chunks; returns all that the observer tells."""
-    observer = SseObserver()
+    observer = kind()
     for chunk in chunks:
         observer.feed(chunk)
         kept = len(observer._partial)
         assert kept <= sse.FRAME_BYTES_MAX + 2, f"{kept} bytes are kept"
     ends_whole = observer.at_boundary
     observer.close()
-    assert len(observer._open) <= CHOICES_MAX
-    assert len(observer._ended) <= CHOICES_MAX
+    if isinstance(observer, ChatObserver):
+        assert len(observer._open) <= CHOICES_MAX
+        assert len(observer._ended) <= CHOICES_MAX
     names = [name for name in SseObserver.__slots__ if not name.startswith("_")]
     return {name: getattr(observer, name) for name in [*names, "finished", "output_tokens"]} | {"whole": ends_whole}
 
@@ -92,18 +116,19 @@ def cut(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise(edges)]
 
 
+@pytest.mark.parametrize("kind", [ChatObserver, MessagesObserver, ResponsesObserver, MediaObserver])
 @pytest.mark.parametrize("frame_bytes_max", [FRAME_BYTES_SMALL, sse.FRAME_BYTES_MAX])
 def test_any_bytes_split_anywhere_are_seen_as_when_they_come_at_once(
-    monkeypatch: pytest.MonkeyPatch, frame_bytes_max: int
+    monkeypatch: pytest.MonkeyPatch, frame_bytes_max: int, kind: type[SseObserver]
 ) -> None:
     monkeypatch.setattr(sse, "FRAME_BYTES_MAX", frame_bytes_max)
 
     @often
     @given(STREAMS, st.lists(st.integers(0, 10_000), max_size=30))
     def check(data: bytes, cuts: list[int]) -> None:
-        at_once = observe([data])
-        assert observe(cut(data, cuts)) == at_once
-        assert observe([data[at : at + 1] for at in range(len(data))]) == at_once
+        at_once = observe(kind, [data])
+        assert observe(kind, cut(data, cuts)) == at_once
+        assert observe(kind, [data[at : at + 1] for at in range(len(data))]) == at_once
 
     check()
 

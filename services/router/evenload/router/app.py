@@ -64,9 +64,7 @@ def create_app(
             """The models that are served here, in OpenAI's form."""
             return await models.read()
 
-        @app.get(
-            "/v1/models/{name:path}", response_model=None, responses={404: {"description": "No pool serves it."}}
-        )
+        @app.get("/v1/models/{name:path}", response_model=None, responses={404: {"description": "No pool serves it."}})
         async def get_model(name: str, request: FastRequest) -> dict[str, Any] | Response:
             """One of them."""
             entry = next((entry for entry in (await models.read())["data"] if entry["id"] == name), None)
