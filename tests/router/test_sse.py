@@ -1,6 +1,7 @@
 """What the observer sees does not depend on how the bytes were split, and only content is content."""
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,51 @@ def test_any_splitting_and_any_line_ends_give_the_same_observations(
     data = STREAMS[name].replace(b"\n", line_end)
     cuts = draw.draw(st.lists(st.integers(0, len(data)), max_size=20))
     assert facts(observe(data, *cuts, of=of)) == facts(observe(STREAMS[name], of=of))
+
+
+def named(key: str, text: str, *, spaced: bool, escaped: bool, **others: object) -> bytes:
+    """A content frame whose text is called `key`, in one of the ways in which JSON may be written."""
+    choice = {"index": 0, "delta": {**others, key: text}, "finish_reason": None}
+    separators = (", ", ": ") if spaced else (",", ":")
+    value = {"id": "c", "object": "chat.completion.chunk", "choices": [choice]}
+    return b"data: " + json.dumps(value, separators=separators, ensure_ascii=escaped).encode() + b"\n\n"
+
+
+CONTENT_FRAMES = st.builds(
+    named,
+    st.sampled_from(["content", "reasoning_content", "reasoning", "refusal", "role"]),
+    st.one_of(
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=6), st.sampled_from(['"content":"x', "\\", "a"])
+    ),
+    spaced=st.booleans(),
+    escaped=st.booleans(),
+)
+CHANGED = st.tuples(
+    st.integers(0, 400), st.sampled_from([b'"', b"\\", b"\n", b"\xff", b"x", b"}", b"", b'","error":"'])
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(st.tuples(CONTENT_FRAMES, st.none() | CHANGED), max_size=12), st.booleans())
+def test_frame_by_frame_sees_the_same_as_all_at_once_whatever_changes_in_a_frame(frames: Any, ends: bool) -> None:
+    sent = [content("a"), content("b")]
+    for one, change in frames:
+        at, new = change or (0, None)
+        sent.append(one if new is None else one[:at] + new + one[at + 1 :])
+    if ends:
+        sent += [finish(), DONE]
+    data = b"".join(sent)
+    assert facts(observe(data, *itertools.accumulate(map(len, sent)))) == facts(observe(data, *range(len(data))))
+
+
+def test_frames_that_differ_in_their_text_only_are_counted_by_what_is_round_it() -> None:
+    observer = ChatObserver()
+    observer.feed(content("Hel"))
+    assert content("TEXT") == observer._before + b"TEXT" + observer._after
+    for text in ("lo", " world", "你好", 'a "quoted" one', "!"):
+        observer.feed(content("TEXT").replace(b'"TEXT"', json.dumps(text, ensure_ascii=False).encode()))
+    observer.feed(content(""))
+    assert (observer.content_chunks, observer.malformed_frames) == (6, 0)
 
 
 @settings(max_examples=200, deadline=None)

@@ -1,10 +1,15 @@
-"""The stream of chat/completions and completions: chunks with choices, `[DONE]` at the end. Pure."""
+"""The stream of chat/completions and completions: chunks with choices, `[DONE]` at the end. Pure.
 
+A frame that comes alone and is, but for the text inside one JSON string, byte for byte a content frame seen before says
+nothing new, and is not decoded: 0.8 us instead of 2.2 (`_learn`).
+"""
+
+import re
 from typing import Any
 
 import msgspec
 
-from .sse import SseObserver, count_of
+from .sse import FRAME_BYTES_MAX, SseObserver, count_of
 
 CHOICES_MAX = 1024  # followed per stream; APIs allow 128
 
@@ -38,19 +43,40 @@ class _Frame(msgspec.Struct, gc=False):
 
 
 _decode = msgspec.json.Decoder(_Frame).decode
+TEXT_BYTES_MAX = 65536
+# The inside of a JSON string without escapes, of a length that leaves its frame below the limit.
+_ASCII = re.compile(rb'[^"\\\x00-\x1f\x80-\xff]{1,%d}' % TEXT_BYTES_MAX).fullmatch
+_PLAIN = re.compile(rb'[^"\\\x00-\x1f]{1,%d}' % TEXT_BYTES_MAX).fullmatch
+_TEXTS = ("content", "reasoning_content", "reasoning")  # what a delta's text may be called
 _ABORTED = ("abort", "error")  # finish reasons by which engines say that they gave up
 
 
 class ChatObserver(SseObserver):
     """Watches one stream of chunks, with as many choices as the client asked for."""
 
-    __slots__ = ("_choices", "_ended", "_open")
+    __slots__ = ("_after", "_before", "_choices", "_ended", "_open")
 
     def __init__(self, choices: int = 1) -> None:
         super().__init__()
         self._choices = min(choices, CHOICES_MAX)
         self._open: set[int] = set()
         self._ended: set[int] = set()
+        self._before = self._after = b""  # round the text of a content frame
+
+    def feed(self, chunk: bytes) -> None:
+        """Observe the next bytes of the stream."""
+        before, after = self._before, self._after
+        if (
+            before
+            and chunk.startswith(before)
+            and chunk.endswith(after)
+            and not (self._partial or self._pending_cr or self._skipping)
+        ):
+            begin, end = len(before), len(chunk) - len(after)
+            if _ASCII(chunk, begin, end) or (_PLAIN(chunk, begin, end) and _is_utf8(chunk[begin:end])):
+                self.content_chunks += 1
+                return
+        super().feed(chunk)
 
     @property
     def finished(self) -> bool:
@@ -80,7 +106,34 @@ class ChatObserver(SseObserver):
         if has_content:
             self.content_chunks += 1
             self.content_started = True
+            if frame.usage is None:
+                self._learn(payload, frame)
         return None
+
+    def _learn(self, payload: bytes, frame: _Frame) -> None:
+        """Keep what is round the text of a content frame.
+
+        `"content":"` outside of a string begins a value, and inside of one its quotes would be escaped; so what follows
+        it, up to the next quote, is the value. Any other text there that needs no escapes leaves the rest as it is: one
+        more content frame of the same choice. It does not matter which `content` it is, as long as there is one.
+        """
+        payload = payload.removesuffix(b"\n\n")
+        choices = frame.choices
+        if choices is None or len(choices) != 1 or choices[0].finish_reason is not None:
+            return
+        if len(payload) > FRAME_BYTES_MAX - TEXT_BYTES_MAX - 16 or b"\n" in payload or b"\r" in payload:
+            return
+        name, text = _text_of(choices[0])
+        key = b'"%b":"' % name
+        start = payload.find(key)
+        if start < 0:
+            key = b'"%b": "' % name
+            start = payload.find(key)
+        raw = text.encode("utf-8", "replace")
+        start += len(key)
+        end = start + len(raw)
+        if raw and payload[start:end] == raw and payload[end : end + 1] == b'"' and payload.find(key, end) < 0:
+            self._before, self._after = b"data: " + payload[:start], payload[end:] + b"\n\n"
 
     def _note_open(self, index: Any) -> None:
         if isinstance(index, int) and index not in self._ended and len(self._open) < CHOICES_MAX:
@@ -121,3 +174,22 @@ def _has_content(choice: _Choice) -> bool:
         or delta.audio
         or choice.text
     )
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _text_of(choice: _Choice) -> tuple[bytes, str]:
+    """Return name and value of the first text that is there; an empty value if none is."""
+    if choice.delta is None:
+        return b"text", choice.text if isinstance(choice.text, str) else ""
+    for name in _TEXTS:
+        value = getattr(choice.delta, name)
+        if isinstance(value, str) and value:
+            return name.encode(), value
+    return b"content", ""
