@@ -1,10 +1,31 @@
-"""These tests run on uvloop, as the router does."""
+"""These tests run on uvloop, as the router does; those with a router in them on both of its servers."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 
+import pytest
 import uvloop
+
+from tests.router import stage
+
+STAGES = ("stage", "fleet", "serve")
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     return {"uvloop": uvloop.new_event_loop}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what stands on a stage twice."""
+    if inspect.iscoroutinefunction(metafunc.function) and any(hasattr(metafunc.module, name) for name in STAGES):
+        metafunc.fixturenames.append("http_server")
+        metafunc.parametrize("http_server", stage.SERVERS, indirect=True)
+
+
+@pytest.fixture
+def http_server(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Name of the server that `stage` and `fleet` use during the test."""
+    stage.server = request.param
+    yield request.param
+    stage.server = stage.SERVERS[0]

@@ -1,4 +1,4 @@
-"""What tests of the data plane stand on: a real uvicorn on one side, scripted upstreams on the other.
+"""What tests of the data plane stand on: a real server on one side, scripted upstreams on the other.
 
 `stage` puts a scripted dispatcher between, `fleet` the real one: view, policy, leases, metrics, all but Kafka.
 """
@@ -30,6 +30,10 @@ BUSY = "The engine is currently busy and cannot accept new requests."
 GOOD = answer("Hel", "lo")
 GOOD_BODY = role() + content("Hel") + content("lo") + finish() + usage(11, 2) + DONE
 JSON_ANSWER = b'{"object":"chat.completion", "choices":[], "usage":{"prompt_tokens":11,"completion_tokens":4}}'
+
+
+SERVERS = ("native", "uvicorn")
+server = SERVERS[0]  # which one; conftest.py sets it for each test
 
 
 @dataclass
@@ -71,7 +75,7 @@ async def stage(
     async with contextlib.AsyncExitStack() as stack:
         engines, instances = await _engines(stack, scripts)
         dispatcher = FakeDispatcher(instances, **options)
-        url = await stack.enter_async_context(serve(Proxy(inner_app, dispatcher, limits, rng=rng)))
+        url = await stack.enter_async_context(serve(Proxy(inner_app, dispatcher, limits, rng=rng), server))
         yield Stage(url, dispatcher, list(engines.values()))
         await until(lambda: dispatcher.in_flight == 0)
         assert all(lease.finishes == 1 for lease in dispatcher.leases)
@@ -191,7 +195,7 @@ async def replica(
     dispatcher = router.dispatcher
     ticker = asyncio.create_task(_tick(dispatcher.tick))
     try:
-        async with serve(router.front) as url:
+        async with serve(router.front, server) as url:
             yield Fleet(url, router, engines, settings)
             await until(lambda: dispatcher.book.in_flight == 0)
         for name in dispatcher.upstreams:

@@ -198,7 +198,7 @@ async def test_once_one_replica_has_seen_it_the_others_respect_a_cooling_instanc
         view = one.view("a")
         now_ms = view.state.log_ms
         told = snapshot(view.state, now_ms, view.config)
-        (partition,) = other.router.dispatcher.view.offsets(["a"])
+        (partition,) = other.router.dispatcher.view.offsets(("a",))
         batch = SnapshotBatch(
             v=1, partition=partition, as_of=1, now_ms=now_ms, linger_ms=20, sequences={}, snapshots=[told]
         )

@@ -136,8 +136,8 @@ class _Broken(FakeDispatcher):
         raise ZeroDivisionError
 
 
-async def test_a_fault_of_the_router_itself_is_told_as_such() -> None:
-    async with serve(Proxy(inner_app, _Broken({}))) as url:
+async def test_a_fault_of_the_router_itself_is_told_as_such(http_server: str) -> None:
+    async with serve(Proxy(inner_app, _Broken({})), http_server) as url:
         got = await post(url, STREAM, ID)
         check(got, 500, "internal_error")
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from evenload.router.fakes import FakeDispatcher, ScriptedUpstream, serve
+from evenload.router.native import HttpProtocol
 from evenload.router.proxy import Proxy
 from evenload.router.server_protocol import BoundedProtocol, bounded
 from tests.router.stage import GOOD, inner_app
@@ -16,9 +17,15 @@ HEADERS_MAX, URL_MAX = 4096, 1024
 BODY = b'{"model":"m"}'
 
 
-class _Hurried(BoundedProtocol):
-    head_s = 0.2
-    body_idle_s = 0.2
+PROTOCOLS: dict[str, Any] = {"native": HttpProtocol, "uvicorn": BoundedProtocol}
+
+
+def small(http_server: str) -> Any:
+    return bounded(PROTOCOLS[http_server], HEADERS_MAX, URL_MAX)
+
+
+def hurried(http_server: str) -> Any:
+    return type("Hurried", (PROTOCOLS[http_server],), {"head_s": 0.2, "body_idle_s": 0.2})
 
 
 def head(*, url: bytes = b"/v1/completions", headers: bytes = b"", length: int = len(BODY)) -> bytes:
@@ -60,14 +67,14 @@ def check(answer: tuple[int, dict[str, Any]], status: int, code: str) -> None:
 
 
 @pytest.mark.parametrize("split", [1, 7])
-async def test_sizes_are_bounded_whole_or_in_pieces(split: int) -> None:
+async def test_sizes_are_bounded_whole_or_in_pieces(split: int, http_server: str) -> None:
     def pieces(data: bytes) -> list[bytes]:
         step = -(-len(data) // split)
         return [data[start : start + step] for start in range(0, len(data), step)]
 
     async with (
         ScriptedUpstream(GOOD) as engine,
-        serve(Proxy(inner_app, FakeDispatcher({"a": engine.url})), http=bounded(HEADERS_MAX, URL_MAX)) as url,
+        serve(Proxy(inner_app, FakeDispatcher({"a": engine.url})), http=small(http_server)) as url,
     ):
         long_url = b"/v1/completions?" + b"q" * URL_MAX
         check(await said(url, *pieces(head(url=long_url) + BODY)), 414, "url_too_long")
@@ -81,17 +88,17 @@ async def test_sizes_are_bounded_whole_or_in_pieces(split: int) -> None:
         assert reader[0] == 299
 
 
-async def test_a_head_without_end_is_refused_before_it_is_kept() -> None:
-    async with serve(inner_app, http=bounded(HEADERS_MAX, URL_MAX)) as url:
+async def test_a_head_without_end_is_refused_before_it_is_kept(http_server: str) -> None:
+    async with serve(inner_app, http=small(http_server)) as url:
         endless = b"GET / HTTP/1.1\r\nx: " + b"v" * 1000
         check(await said(url, endless, *[b"v" * 1000] * 8), 431, "headers_too_large")
         check(await said(url, b"GET /" + b"u" * 1000, *[b"u" * 1000] * 8), 414, "url_too_long")
 
 
-async def test_a_large_body_before_the_next_head_does_not_count_as_head() -> None:
+async def test_a_large_body_before_the_next_head_does_not_count_as_head(http_server: str) -> None:
     async with (
         ScriptedUpstream(GOOD) as engine,
-        serve(Proxy(inner_app, FakeDispatcher({"a": engine.url})), http=bounded(HEADERS_MAX, URL_MAX)) as url,
+        serve(Proxy(inner_app, FakeDispatcher({"a": engine.url})), http=small(http_server)) as url,
     ):
         body = b'{"model":"m","prompt":"%b"}' % (b"x" * 30_000)
         second = b"GET /next HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
@@ -104,15 +111,15 @@ async def test_a_large_body_before_the_next_head_does_not_count_as_head() -> Non
 @pytest.mark.parametrize(
     "junk", [b"\x16\x03\x01\x02\x00\x01\x00\x01", b"GET\r\n\r\n", b"GET / HTTP/1.1\r\nbad header\r\n\r\n"]
 )
-async def test_what_is_not_http_is_told_so_in_the_apis_form(junk: bytes) -> None:
-    async with serve(inner_app) as url:
+async def test_what_is_not_http_is_told_so_in_the_apis_form(junk: bytes, http_server: str) -> None:
+    async with serve(inner_app, http_server) as url:
         check(await said(url, junk), 400, "invalid_http")
 
 
-async def test_who_sends_nothing_or_half_a_request_is_not_waited_for() -> None:
+async def test_who_sends_nothing_or_half_a_request_is_not_waited_for(http_server: str) -> None:
     async with (
         ScriptedUpstream(GOOD) as engine,
-        serve(Proxy(inner_app, FakeDispatcher({"a": engine.url})), http=_Hurried) as url,
+        serve(Proxy(inner_app, FakeDispatcher({"a": engine.url})), http=hurried(http_server)) as url,
     ):
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
         began_s = time.monotonic()
@@ -126,10 +133,10 @@ async def test_who_sends_nothing_or_half_a_request_is_not_waited_for() -> None:
         assert engine.requests == []
 
 
-async def test_a_body_that_comes_slowly_but_steadily_is_waited_for() -> None:
+async def test_a_body_that_comes_slowly_but_steadily_is_waited_for(http_server: str) -> None:
     async with (
         ScriptedUpstream(GOOD) as engine,
-        serve(Proxy(inner_app, FakeDispatcher({"a": engine.url})), http=_Hurried) as url,
+        serve(Proxy(inner_app, FakeDispatcher({"a": engine.url})), http=hurried(http_server)) as url,
     ):
         drip: list[bytes | float] = [piece for byte in BODY for piece in (bytes([byte]), 0.05)]
         close = head(headers=b"connection: close\r\n")
@@ -137,8 +144,8 @@ async def test_a_body_that_comes_slowly_but_steadily_is_waited_for() -> None:
         assert engine.requests[0].body == BODY
 
 
-async def test_a_connection_that_waits_between_requests_is_left_alone() -> None:
-    async with serve(inner_app, http=_Hurried) as url:
+async def test_a_connection_that_waits_between_requests_is_left_alone(http_server: str) -> None:
+    async with serve(inner_app, http=hurried(http_server)) as url:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
         for _ in range(2):
             writer.write(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n")

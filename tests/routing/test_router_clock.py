@@ -40,7 +40,7 @@ def snapshots(partition: int, now_ms: int) -> SnapshotBatch:
 @pytest.mark.parametrize("off_s", [HOUR_S, -HOUR_S])
 async def test_what_a_router_believes_does_not_depend_on_its_wall_clock(off_s: float) -> None:
     right, wrong = router(0.0).dispatcher, router(off_s).dispatcher
-    partition = next(iter(right.view.offsets(["a"])))
+    partition = next(iter(right.view.offsets(("a",))))
     for one in (right, wrong):
         one.clock = lambda: 1_000.0  # the durations are the same for both
         one.take_snapshots(0, snapshots(partition, T0 + 500))

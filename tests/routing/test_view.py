@@ -206,14 +206,14 @@ def test_decisions_can_name_what_the_view_was_made_of() -> None:
     world.close_batch()
     world.observe("a", 110.0)
     world.observe("b", 120.0)
-    tails = world.view.tails(["a", "b"])
+    tails = world.view.tails(("a", "b"))
     assert [(tail.partition, tail.first, tail.last, tail.last_events) for tail in tails] == [(0, 0, 1, 2)]
-    assert world.view.offsets(["a", "b"]) == {0: -1}
+    assert world.view.offsets(("a", "b")) == {0: -1}
     world.deliver()
     world.score(1)
     world.publish(["a", "b"])
-    assert world.view.offsets(["a"]) == {0: 0}
-    assert [(tail.first, tail.last) for tail in world.view.tails(["a"])] == [(1, 1)]
+    assert world.view.offsets(("a",)) == {0: 0}
+    assert [(tail.first, tail.last) for tail in world.view.tails(("a",))] == [(1, 1)]
 
 
 def test_an_own_report_that_only_a_neighbours_snapshot_includes_is_not_subtracted() -> None:

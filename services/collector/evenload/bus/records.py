@@ -8,11 +8,11 @@ import asyncio
 import contextlib
 from collections import deque
 from typing import Self
+from zlib import crc32
 
 from evenload.bus.client_logs import limited_logger
 from evenload.bus.forever import Forever
 from evenload.bus.link import GROUP_BYTES_MAX, ProducerLink, Record
-from evenload.bus.topics import partition_for
 
 log = limited_logger(__name__)
 
@@ -98,7 +98,7 @@ class RecordSender:
         if self._closed or self._buffered >= self._records_max or self._bytes + size > self._bytes_max:
             self.dropped += 1
             return False
-        self._queues[partition_for(key, len(self._queues))].append((key, value))
+        self._queues[crc32(key) % len(self._queues)].append((key, value))  # murmur2 in Python takes 6 us
         self._buffered += 1
         self._bytes += size
         self._some.set()

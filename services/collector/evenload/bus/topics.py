@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from struct import unpack_from
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -164,9 +165,9 @@ def _murmur2(data: bytes) -> int:
     mask, mix = 0xFFFFFFFF, 0x5BD1E995
     whole = len(data) & ~3
     value = 0x9747B28C ^ len(data)
-    for at in range(0, whole, 4):
-        word = int.from_bytes(data[at : at + 4], "little") * mix & mask
-        word = (word ^ (word >> 24)) * mix & mask
+    for word in unpack_from(f"<{whole >> 2}I", data):
+        word = word * mix & mask  # noqa: PLW2901
+        word = (word ^ (word >> 24)) * mix & mask  # noqa: PLW2901
         value = (value * mix & mask) ^ word
     if whole < len(data):
         value = (value ^ int.from_bytes(data[whole:], "little")) * mix & mask

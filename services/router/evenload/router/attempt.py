@@ -27,6 +27,7 @@ from .headers import Headers, response_headers
 from .limits import Limits
 from .ports import Lease
 from .quota import LONG_QUOTA_MS
+from .relay import Relay
 from .sse import SseObserver, count_of, error_payload
 from .sse_chat import ChatObserver
 from .upstream import BadResponse, ConnectFailed, Response, UpstreamError
@@ -333,6 +334,11 @@ class Attempt:
         return None
 
     async def _relay(self, response: Response, observer: SseObserver) -> None:
+        if self._client.wire is not None:
+            first = self._look_again if self._ttft_ms is None else None
+            relay = Relay(response, self._client, observer, self._watch, idle_s=self._limits.idle_s, on_content=first)
+            await relay.run()
+            return observer.close()
         read, send, feed = response.read_chunk, self._client.write, observer.feed
         watch, idle_s = self._watch, self._limits.idle_s
         while True:
@@ -347,7 +353,11 @@ class Attempt:
             else:
                 watch.unlimit()
             await send(chunk)
-        observer.close()
+        return observer.close()
+
+    def _look_again(self) -> None:
+        assert self._observer is not None
+        self._look(self._observer)
 
     def _look(self, observer: SseObserver) -> None:
         if observer.content_started:

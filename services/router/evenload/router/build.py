@@ -32,6 +32,8 @@ from evenload.settings import AdmissionSettings, PoolSettings, RouterSettings, S
 from evenload.settings.code import code_digest
 from evenload.settings.scoring import pool_scoring, scoring_configs
 
+DECISIONS_LINGER_MS = 200  # nobody waits for them, and each request to Kafka costs a millisecond or more
+
 if TYPE_CHECKING:
     from evenload.router.tracing import Tracing
 
@@ -103,7 +105,12 @@ def build(
         on_ack=on_ack,
     )
     view = FleetView(configs, partitions, emitter.incarnation, wall_ms)
-    decisions = RecordSender(emitter.link, topic_names(kafka.topic_prefix).decisions, partitions=kafka.partitions)
+    decisions = RecordSender(
+        emitter.link,
+        topic_names(kafka.topic_prefix).decisions,
+        partitions=kafka.partitions,
+        linger_ms=DECISIONS_LINGER_MS,
+    )
     gate = gate_of(router.admission)
     tracing = tracing or _tracing(router)
     client_keys = None if router.keys_file is None else read_keys(router.keys_file)

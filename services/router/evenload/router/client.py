@@ -6,6 +6,7 @@ from typing import Any
 from .errors import ApiError, Form
 from .headers import Headers
 from .model_name import NameRewriter
+from .wire import Wire
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -18,6 +19,7 @@ class Client:
         request_id: goes into the response's headers.
         closing: the connection is to end after the response.
         form: of errors, as the client's API has it.
+        wire: the connection itself, where the server offers it.
 
     Attributes:
         request_id, form: as given.
@@ -25,18 +27,30 @@ class Client:
         started: whether the response's head has been sent; then no other instance can answer any more.
     """
 
-    __slots__ = ("_closing", "_send", "form", "model_name", "request_id", "started")
+    __slots__ = ("_closing", "_send", "form", "model_name", "request_id", "started", "wire")
 
-    def __init__(self, send: Send, request_id: bytes, *, closing: bool = False, form: Form = "openai") -> None:
+    def __init__(
+        self,
+        send: Send,
+        request_id: bytes,
+        *,
+        closing: bool = False,
+        form: Form = "openai",
+        wire: Wire | None = None,
+    ) -> None:
         self._closing = closing
         self.form: Form = form
         self._send = send
+        self.wire = wire
         self.request_id = request_id
         self.model_name: NameRewriter | None = None
         self.started = False
 
     async def start(self, status: int, headers: Headers, instance: str | None) -> None:
         """Send the head."""
+        await self._send({"type": "http.response.start", "status": status, "headers": self._head(headers, instance)})
+
+    def _head(self, headers: Headers, instance: str | None) -> Headers:
         self.started = True
         if self.model_name is not None:
             headers = self._renamed(headers)
@@ -47,13 +61,18 @@ class Client:
             headers.append((b"connection", b"close"))
         if instance is not None:
             headers.append((b"x-evenload-instance", instance.encode("utf-8")))
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        return headers
 
     async def write(self, data: bytes) -> None:
         """Send a part of the body; waits while the client does not read."""
         if self.model_name is not None:
             data = self.model_name.feed(data)
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    def pusher(self) -> Callable[[bytes], None]:
+        """Return what writes a part of the body at once, on a wire; its caller obeys the wire's back-pressure."""
+        assert self.wire is not None
+        return self.wire.push if self.model_name is None else self._push_renamed
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last part of the body."""
@@ -63,13 +82,24 @@ class Client:
 
     async def answer(self, status: int, headers: Headers, body: bytes, instance: str | None = None) -> None:
         """Send a whole response."""
+        if self.wire is not None:
+            headers = self._head(headers, instance)
+            if self.model_name is not None:
+                body = self.model_name.feed(body) + self.model_name.close()
+            return self.wire.respond(status, headers, body)
         await self.start(status, headers, instance)
-        await self.end(body)
+        return await self.end(body)
 
     async def refuse(self, error: ApiError, instance: str | None = None) -> None:
         """Send an error of Evenload's own."""
         body = error.body(self.request_id, self.form)
         await self.answer(error.status, error.headers(body), body, instance)
+
+    def _push_renamed(self, data: bytes) -> None:
+        assert self.wire is not None
+        assert self.model_name is not None
+        if data := self.model_name.feed(data):
+            self.wire.push(data)
 
     def _renamed(self, headers: Headers) -> Headers:
         """Drop the length, which may change; what is compressed cannot be rewritten."""

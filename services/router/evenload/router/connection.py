@@ -48,6 +48,7 @@ class Connection(asyncio.Protocol):
         "_on_idle_lost",
         "_parser",
         "_paused",
+        "_sink",
         "_transport",
         "_until_eof",
         "_waiter",
@@ -69,6 +70,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._chunks: deque[bytes] = deque()
+        self._sink: Callable[[bytes], None] | None = None
         self.error: UpstreamError | None = None
         self.idle = False
         self.idle_since_s = 0.0
@@ -142,6 +144,39 @@ class Connection(asyncio.Protocol):
             await self._wait()
         return self._take()
 
+    async def pipe(self, sink: Callable[[bytes], None]) -> None:
+        """Hand the rest of the body to `sink` as it comes, and return at its end; no task wakes in between.
+
+        Raises:
+            UpstreamReset: the connection was lost before the end of the message.
+            BadResponse: the rest of the body is not HTTP.
+            Exception: whatever `sink` raised.
+        """
+        while self._chunks:
+            sink(self._take())
+        self._sink = sink
+        try:
+            while not self.complete:
+                if self.error is not None:
+                    raise self.error
+                await self._wait()
+        finally:
+            self._sink = None
+
+    def pause(self) -> None:
+        """Do not read the socket for now."""
+        if not self._paused and self.is_open:
+            assert self._transport is not None
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read the socket again."""
+        if self._paused and self.is_open:
+            assert self._transport is not None
+            self._paused = False
+            self._transport.resume_reading()
+
     def close(self) -> None:
         """End the connection in order; of no effect when it has ended."""
         self.reusable = False
@@ -179,10 +214,20 @@ class Connection(asyncio.Protocol):
             chunks.clear()
             self._buffered = 0
         if self._paused and self._buffered <= BUFFER_LOW_BYTES:
-            self._paused = False
-            if self._transport is not None and not self._transport.is_closing():
-                self._transport.resume_reading()
+            self.resume()
         return data
+
+    def _push(self) -> None:
+        sink, self._sink = self._sink, None
+        assert sink is not None
+        try:
+            while self._chunks:
+                sink(self._take())
+        except Exception as error:  # the reader's, who waits in `pipe`
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_exception(error)
+        else:
+            self._sink = sink
 
     def _fail(self, error: UpstreamError) -> None:
         if self.error is None:
@@ -207,20 +252,24 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self.reusable = False
+            if self._sink is not None and self._chunks:
+                self._push()
             if not self.complete:  # garbage after a complete message leaves the message sound
                 self._fail(BadResponse("unparsable"))
                 self.close()
             return self._wake()
+        if self._sink is not None:
+            if self._chunks:
+                self._push()
+            return self._wake() if self.complete else None
         if not self.head_done:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
                 self._fail(BadResponse("head_too_large"))
                 self.close()
             return None
-        if self._buffered > BUFFER_HIGH_BYTES and not self._paused and self.is_open:
-            assert self._transport is not None
-            self._paused = True
-            self._transport.pause_reading()
+        if self._buffered > BUFFER_HIGH_BYTES:
+            self.pause()
         return self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:

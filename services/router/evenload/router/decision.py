@@ -32,8 +32,9 @@ def describe(
     `views` that the policy was given, and `choice` refers to these. `view` is the fleet view that `views` were read
     from.
     """
-    costs = dict(zip(indices, choice.costs, strict=True))
-    names = list(pool.instances)
+    costs: list[float | None] = [None] * len(views)
+    for index, cost in zip(indices, choice.costs, strict=True):
+        costs[index] = cost
     return Decision(
         v=WIRE_VERSION,
         request_id=ask.request_id,
@@ -50,12 +51,9 @@ def describe(
         reason=choice.reason,
         probability=choice.probability,
         draws=draws,
-        candidates=[
-            _candidate(one, costs.get(index), reason)
-            for index, (one, reason) in enumerate(zip(views, excluded, strict=True))
-        ],
-        offsets=view.offsets(names),
-        tails=view.tails(names),
+        candidates=list(map(_candidate, views, costs, excluded)),
+        offsets=view.offsets(pool.instances),
+        tails=view.tails(pool.instances),
         config_digest=pool.config_digest,
         code_digest=code_digest,
         tried=list(request.tried),

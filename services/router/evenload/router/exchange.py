@@ -66,7 +66,7 @@ class Exchange:
 
     async def serve(self, plan: Plan, client: Client, receive: Receive) -> None:
         """Answer the client, or notice that it has gone."""
-        watch = self._watches.open(receive)
+        watch = self._watches.open(receive, client.wire)
         if plan.until_s is not None:
             watch.until(plan.until_s)
         passed = 0
@@ -99,7 +99,7 @@ class Exchange:
         for number in range(limits.attempts_max):
             if failures and _is_too_late(plan, RETRY_REST_S_MIN):
                 return failures[-1]
-            tried = tuple(failure.instance for failure in failures)
+            tried = tuple([failure.instance for failure in failures]) if failures else ()
             try:
                 lease = self._dispatcher.choose(plan.ask, tried, number)
             except NoInstance as nobody:

@@ -24,6 +24,7 @@ from evenload.schemas.telemetry import OutcomeKind
 from . import admission
 from .fake_wire import Cut, Gate, Reset, Script, Stall, Step, Trickle
 from .limits import Limits
+from .native import HttpProtocol
 from .ports import Ask, NoInstance
 from .server_protocol import BoundedProtocol
 from .upstream import Upstream, UpstreamReset
@@ -361,19 +362,20 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serve(app: Any, **config: Any) -> AsyncIterator[str]:
-    """Serve an ASGI app with uvicorn in this event loop; yields the base URL."""
+async def serve(app: Any, server: str = "native", **config: Any) -> AsyncIterator[str]:
+    """Serve an ASGI app in this event loop, on the router's own server or on uvicorn's; yields the base URL."""
     listener = socket.create_server(("127.0.0.1", 0))
-    options = {"http": BoundedProtocol, "lifespan": "off", "log_level": "critical", "access_log": False, **config}
-    server = _Server(uvicorn.Config(app, **options))
-    task = asyncio.create_task(server.serve([listener]))
+    protocol = HttpProtocol if server == "native" else BoundedProtocol
+    options = {"http": protocol, "lifespan": "off", "log_level": "critical", "access_log": False, **config}
+    runner = _Server(uvicorn.Config(app, **options))
+    task = asyncio.create_task(runner.serve([listener]))
     try:
-        while not server.started:  # noqa: ASYNC110 - uvicorn offers no event for it
+        while not runner.started:  # noqa: ASYNC110 - uvicorn offers no event for it
             await asyncio.sleep(0.005)
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
-        server.should_exit = True
-        server.force_exit = True
+        runner.should_exit = True
+        runner.force_exit = True
         await task
         listener.close()
 

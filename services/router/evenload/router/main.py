@@ -15,8 +15,9 @@ from types import FrameType
 import uvicorn
 
 from evenload.router.build import Router, build
+from evenload.router.native import HttpProtocol
 from evenload.router.reload import Reloads
-from evenload.router.server_protocol import bounded
+from evenload.router.server_protocol import BoundedProtocol, bounded
 from evenload.settings import Settings, SettingsError
 from evenload.settings.problems import Problem
 
@@ -86,7 +87,12 @@ def run(settings: Settings, again: Callable[[], Settings] | None = None) -> None
         router.front,
         interface="asgi3",
         loop="uvloop",
-        http=bounded(settings.router.max_header_bytes, settings.router.max_url_bytes),
+        http=bounded(
+            HttpProtocol if settings.router.server == "native" else BoundedProtocol,
+            settings.router.max_header_bytes,
+            settings.router.max_url_bytes,
+        ),
+        proxy_headers=False,
         lifespan="on",
         log_config=None,
         access_log=False,

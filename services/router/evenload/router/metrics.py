@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from evenload.router.admission import Gate
 from evenload.router.client_keys import ClientKeys
+from evenload.router.counts import Counts, Histograms
 from evenload.schemas import Outcome
 
 TTFT_BUCKETS_S = (0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -20,32 +21,20 @@ class RouterMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         where = ("pool", "instance")
-        self._choices = Counter(
-            "evenload_router_choices",
-            "Attempts dispatched, by reason of the choice.",
-            (*where, "reason"),
-            registry=self.registry,
+        self._choices = Counts(
+            "evenload_router_choices", "Attempts dispatched, by reason of the choice.", (*where, "reason")
         )
-        self._outcomes = Counter(
-            "evenload_router_attempts",
-            "Attempts ended, by model and outcome.",
-            (*where, "model", "outcome"),
-            registry=self.registry,
+        self._outcomes = Counts(
+            "evenload_router_attempts", "Attempts ended, by model and outcome.", (*where, "model", "outcome")
         )
-        self._ttft = Histogram(
-            "evenload_router_ttft_seconds",
-            "Time to first content token of an attempt.",
-            where,
-            buckets=TTFT_BUCKETS_S,
-            registry=self.registry,
+        self._ttft = Histograms(
+            "evenload_router_ttft_seconds", "Time to first content token of an attempt.", where, TTFT_BUCKETS_S
         )
-        self._duration = Histogram(
-            "evenload_router_attempt_seconds",
-            "Duration of an attempt.",
-            where,
-            buckets=DURATION_BUCKETS_S,
-            registry=self.registry,
+        self._duration = Histograms(
+            "evenload_router_attempt_seconds", "Duration of an attempt.", where, DURATION_BUCKETS_S
         )
+        for collector in (self._choices, self._outcomes, self._ttft, self._duration):
+            self.registry.register(collector)
         self.in_flight = Gauge("evenload_router_in_flight", "Own requests under way.", where, registry=self.registry)
         self.score = Gauge(
             "evenload_router_score", "Health score in this router's view.", where, registry=self.registry
@@ -98,11 +87,11 @@ class RouterMetrics:
 
     def chosen(self, pool: str, instance: str, reason: str) -> None:
         """One more choice."""
-        self._choices.labels(pool, instance, reason).inc()
+        self._choices.add((pool, instance, reason))
 
     def first_token(self, pool: str, instance: str, ttft_ms: float) -> None:
         """One more first token."""
-        self._ttft.labels(pool, instance).observe(ttft_ms / 1000.0)
+        self._ttft.add((pool, instance), ttft_ms / 1000.0)
 
     def forget(self, pool: str, instance: str) -> None:
         """Drop the series of an instance that is no longer in the settings."""
@@ -112,8 +101,8 @@ class RouterMetrics:
 
     def ended(self, pool: str, model: str, instance: str, outcome: Outcome) -> None:
         """One more attempt ended."""
-        self._outcomes.labels(pool, instance, model, outcome.kind).inc()
-        self._duration.labels(pool, instance).observe(outcome.duration_ms / 1000.0)
+        self._outcomes.add((pool, instance, model, outcome.kind))
+        self._duration.add((pool, instance), outcome.duration_ms / 1000.0)
 
 
 class _Gates(Collector):

@@ -31,6 +31,7 @@ from .headers import request_headers, request_id_of
 from .limits import Limits
 from .ports import Ask, Dispatcher
 from .watch import Receive
+from .wire import wire_of
 
 # Bytes of a request that are not prompt: keys of a minimal chat request with model, one message, stream and a limit.
 # What is left is taken for prompt; the learned bytes-per-token ratio absorbs escapes and further keys. Inline images
@@ -129,7 +130,7 @@ class Proxy:
         headers = scope["headers"]
         by_name = dict(headers)  # the last of each name
         request_id = own_request_id(by_name)
-        client = Client(send, request_id, closing=self.leaving, form=endpoint.form)
+        client = Client(send, request_id, closing=self.leaving, form=endpoint.form, wire=wire_of(scope))
         try:
             if self.keys is not None:
                 self.keys.admit(by_name, self._clock())

@@ -21,8 +21,8 @@ URL_BYTES_MAX = 8 * 1024
 HEAD_S = 10.0  # from connecting, or from the first byte, to the end of a head
 BODY_IDLE_S = 30.0  # between two pieces of a body
 
-_NOT_HTTP = ApiError(status=400, code="invalid_http", message="What came is not a request in HTTP/1.1.")
-_TOO_SLOW = ApiError(status=408, code="request_timeout", message="The rest of the request did not come; send it anew.")
+NOT_HTTP = ApiError(status=400, code="invalid_http", message="What came is not a request in HTTP/1.1.")
+TOO_SLOW = ApiError(status=408, code="request_timeout", message="The rest of the request did not come; send it anew.")
 
 
 _log = limited_logger("uvicorn.error")
@@ -46,7 +46,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.logger = _log  # anybody can send nonsense as often as he likes
         self._piece_bytes = self._head_bytes = 0
         self._long_head: object = self  # scope of the request whose head came in more than one piece
-        self._refusal = _NOT_HTTP
+        self._refusal = NOT_HTTP
         self._patience: asyncio.TimerHandle | None = None
 
     @property
@@ -93,10 +93,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _measure(self) -> None:
         if len(self.url) > self.url_bytes_max:
-            self._refusal = _url_too_long(self.url_bytes_max)
+            self._refusal = url_too_long(self.url_bytes_max)
             raise _Refused
         if sum(len(name) + len(value) + 4 for name, value in self.headers) > self.header_bytes_max:
-            self._refusal = _headers_too_large(self.header_bytes_max)
+            self._refusal = headers_too_large(self.header_bytes_max)
             raise _Refused
 
     def _expect_more(self) -> None:
@@ -113,7 +113,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._long_head, self._head_bytes = self.scope, 0
         if self._head_bytes > self.header_bytes_max + self.url_bytes_max:
             long_url = len(self.url) > self.url_bytes_max
-            self._refusal = _url_too_long(self.url_bytes_max) if long_url else _headers_too_large(self.header_bytes_max)
+            self._refusal = url_too_long(self.url_bytes_max) if long_url else headers_too_large(self.header_bytes_max)
             self.send_400_response("")
         elif self._patience is None:
             self._patience = self.loop.call_later(self.head_s, self._on_patience_over)
@@ -137,25 +137,27 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cycle.disconnected = True  # the application sees a client that left
             self.cycle.message_event.set()
             self.cycle.response_complete = True
-        self._refusal = _TOO_SLOW
+        self._refusal = TOO_SLOW
         self.send_400_response("")
 
 
-def bounded(header_bytes_max: int, url_bytes_max: int) -> type[BoundedProtocol]:
-    """Return the protocol with other bounds, for `uvicorn.Config(http=...)`."""
+def bounded(protocol: type[asyncio.Protocol], header_bytes_max: int, url_bytes_max: int) -> type[asyncio.Protocol]:
+    """Return a protocol, this one or `native`'s, with other bounds, for `uvicorn.Config(http=...)`."""
     bounds = {
         "header_bytes_max": header_bytes_max,
         "url_bytes_max": url_bytes_max,
         "piece_bytes_max": min(header_bytes_max, url_bytes_max),
     }
-    return type("Bounded", (BoundedProtocol,), bounds)
+    return type("Bounded", (protocol,), bounds)
 
 
-def _url_too_long(limit: int) -> ApiError:
+def url_too_long(limit: int) -> ApiError:
+    """Return the refusal of a URL over `limit` bytes."""
     message = f"The URL is over the limit of {limit} bytes; what is long belongs into the body."
     return ApiError(status=414, code="url_too_long", message=message)
 
 
-def _headers_too_large(limit: int) -> ApiError:
+def headers_too_large(limit: int) -> ApiError:
+    """Return the refusal of a head over `limit` bytes."""
     message = f"The request's headers are over the limit of {limit} bytes in all; send less."
     return ApiError(status=431, code="headers_too_large", message=message)

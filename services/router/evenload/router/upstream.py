@@ -9,7 +9,7 @@ connecting has a timeout here, because only here is it known that nothing was se
 import asyncio
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from evenload.settings.providers import has_version
@@ -62,6 +62,27 @@ class Response:
         if self._connection is None:
             return b""
         return await self._connection.read_chunk()
+
+    async def pipe(self, sink: Callable[[bytes], None]) -> None:
+        """Call `sink` with the bytes of the body as they come, and return at its end.
+
+        Raises:
+            UpstreamReset: the connection was lost before the end of the message.
+            BadResponse: the rest of the body is not HTTP.
+            Exception: whatever `sink` raised.
+        """
+        if self._connection is not None:
+            await self._connection.pipe(sink)
+
+    def pause(self) -> None:
+        """Read nothing more from the upstream for now."""
+        if self._connection is not None:
+            self._connection.pause()
+
+    def resume(self) -> None:
+        """Read again."""
+        if self._connection is not None:
+            self._connection.resume()
 
     async def read_all(self, limit: int) -> bytes:
         """Return the whole body.

@@ -14,6 +14,8 @@ import math
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Literal
 
+from .wire import Wire
+
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Limit = Literal["first_token", "answer", "idle", "deadline"]
@@ -31,9 +33,9 @@ class Watches:
     def __len__(self) -> int:
         return len(self._all)
 
-    def open(self, receive: Receive) -> "Watch":
+    def open(self, receive: Receive, wire: Wire | None = None) -> "Watch":
         """Begin to watch the current task; its request's body must have been read."""
-        watch = Watch(self, receive)
+        watch = Watch(self, receive, wire)
         self._all.add(watch)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
@@ -69,10 +71,11 @@ class Watch:
         "_task",
         "_until",
         "_watches",
+        "_wire",
         "client_left",
     )
 
-    def __init__(self, watches: Watches, receive: Receive) -> None:
+    def __init__(self, watches: Watches, receive: Receive, wire: Wire | None = None) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
@@ -86,6 +89,11 @@ class Watch:
         self._cancels = 0
         self._until: asyncio.TimerHandle | None = None
         self.client_left = False
+        self._wire = wire
+        if wire is not None:
+            wire.on_gone = self.leave
+            if wire.gone:
+                self.leave()
 
     def limit(self, seconds: float, limit: Limit) -> None:
         """From now on, waiting for more than `seconds` is an interruption named `limit`."""
@@ -102,7 +110,7 @@ class Watch:
 
     def look(self, now_s: float) -> None:
         """Interrupt if the deadline has passed; listen for the client's leaving from the first look on."""
-        if self._listener is None:
+        if self._listener is None and self._wire is None:
             self._listener = self._task.get_loop().create_task(self._listen())
         if self._deadline_s <= now_s:
             self._deadline_s = math.inf
@@ -128,8 +136,16 @@ class Watch:
         self._undo()
         return self._task.cancelling() == 0
 
+    def leave(self) -> None:
+        """The client has gone: interrupt."""
+        if self._watches is not None and not self.client_left:
+            self.client_left = True
+            self._interrupt()
+
     def close(self) -> None:
         """Stop watching."""
+        if self._wire is not None:
+            self._wire.on_gone = None
         if self._watches is not None:
             self._watches.discard(self)
             self._watches = None
@@ -157,6 +173,4 @@ class Watch:
     async def _listen(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        if self._watches is not None:
-            self.client_left = True
-            self._interrupt()
+        self.leave()

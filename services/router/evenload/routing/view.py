@@ -217,6 +217,7 @@ class FleetView:
         self._incarnation = incarnation
         self._entries = {name: _Entry(name, partitions[name], config, log_ms) for name, config in configs.items()}
         self._partitions = {number: _Partition() for number in sorted(set(partitions.values()))}
+        self._used: dict[tuple[str, ...], list[tuple[int, _Partition]]] = {}  # by a pool's instances
         self.folded_into_base = 0  # own events that hit the tail's bound
         self.older_snapshots = 0  # snapshots that were older than what the view had
 
@@ -358,21 +359,29 @@ class FleetView:
             entry.fold_tail()
         return entry.folded.generation
 
-    def offsets(self, instances: list[str]) -> dict[int, int]:
+    def offsets(self, instances: tuple[str, ...]) -> dict[int, int]:
         """Return the snapshots offset consumed, per partition of the given instances."""
-        used = sorted({self._entries[name].partition for name in instances})
-        return {number: self._partitions[number].consumed for number in used}
+        used = self._used.get(instances)
+        if used is None:
+            numbers = sorted({self._entries[name].partition for name in instances})
+            used = self._used[instances] = [(number, self._partitions[number]) for number in numbers]
+        return {number: partition.consumed for number, partition in used}
 
-    def tails(self, instances: list[str]) -> list[Tail]:
+    def tails(self, instances: tuple[str, ...]) -> list[Tail]:
         """Return which own batches lie on top, per partition of the given instances."""
         bounds: dict[int, tuple[int, int]] = {}
+        entries = self._entries
         for name in instances:
-            entry = self._entries[name]
-            if entry.tail:
-                first = entry.tail[0].seq if entry.folded_seq is None else entry.folded_seq
-                last = entry.tail[-1].seq
-                low, high = bounds.get(entry.partition, (first, last))
-                bounds[entry.partition] = (min(low, first), max(high, last))
+            entry = entries[name]
+            tail = entry.tail
+            if tail:
+                first = tail[0].seq if entry.folded_seq is None else entry.folded_seq
+                last = tail[-1].seq
+                known = bounds.get(entry.partition)
+                if known is not None:
+                    first = known[0] if known[0] < first else first
+                    last = known[1] if known[1] > last else last
+                bounds[entry.partition] = (first, last)
         return [
             Tail(partition=number, first=low, last=high, last_events=self._partitions[number].open_events.get(high, 0))
             for number, (low, high) in sorted(bounds.items())

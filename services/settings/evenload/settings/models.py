@@ -81,6 +81,10 @@ class RouterSettings(Section):
     admission: RouterAdmissionSettings = Field(
         default_factory=RouterAdmissionSettings, description="Requests of all pools at once."
     )
+    server: Literal["native", "uvicorn"] = Field(
+        "native",
+        description="Who speaks HTTP with clients: Evenload itself, or uvicorn's protocol, which costs more.",
+    )
     announce_s: float = Field(
         2,
         ge=0,
