@@ -66,8 +66,11 @@ def test_mooncake_rows_off_the_grid_stay_where_they_are(tmp_path: Path) -> None:
         ("", 1, "no known trace format"),
         ("a,b,c\n1,2,3\n", 1, "no known trace format"),
         ("arrival_s,prompt_tokens,output_tokens\n", None, "no rows"),
-        ("arrival_s,prompt_tokens,output_tokens\n0,10,5\n1,x,5\n", 3, "invalid literal for int() with base 10: 'x'"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,10,5\n1,x,5\n", 3, "prompt tokens must be a whole number, got 'x'"),
         ("arrival_s,prompt_tokens,output_tokens\n0,10,5\n1,10\n", 3, "too few columns"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,1_0,5\n", 2, "prompt tokens must be a whole number, got '1_0'"),
+        ("arrival_s,prompt_tokens,output_tokens\n0,10,5.0\n", 2, "output tokens must be a whole number, got '5.0'"),
+        ("arrival_s,prompt_tokens,output_tokens\nsoon,10,5\n", 2, "finite number of seconds from 0, got 'soon'"),
         ("arrival_s,prompt_tokens,output_tokens\n0,10,0\n", 2, "at least 1, got 10 and 0"),
         ("arrival_s,prompt_tokens,output_tokens\nnan,10,5\n", 2, "finite number of seconds"),
         ("arrival_s,prompt_tokens,output_tokens\n-1,10,5\n", 2, "finite number of seconds"),
@@ -87,6 +90,20 @@ def test_a_malformed_trace_is_refused_with_file_line_and_reason(
         read(path)
     assert str(error.value).startswith(f"{path}:{line}:" if line else f"{path}:")
     assert reason in str(error.value)
+
+
+def test_a_header_may_be_quoted_and_follow_a_byte_order_mark(tmp_path: Path) -> None:
+    rows = "0,10,5\n1,20,6\n"
+    plain = read(write(tmp_path, "arrival_s,prompt_tokens,output_tokens\n" + rows))
+    quoted = read(write(tmp_path, '\ufeff"arrival_s","prompt_tokens","output_tokens"\n' + rows))
+    assert quoted.arrivals == plain.arrivals
+
+
+def test_azure_times_may_name_their_offset_from_utc(tmp_path: Path) -> None:
+    header = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    times = ("2024-05-10 00:00:00.250000+00:00", "2024-05-10 02:00:01.500000+02:00", "2024-05-10 00:00:04+00:00")
+    trace = read(write(tmp_path, header + "".join(f"{time},10,5\n" for time in times)))
+    assert [a.at_s for a in trace.arrivals] == pytest.approx([0, 1.25, 3.75])
 
 
 def test_a_file_that_is_not_there_or_not_text_is_refused(tmp_path: Path) -> None:

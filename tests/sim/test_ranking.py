@@ -29,7 +29,7 @@ def p99s(machine: EnginePreset) -> dict[str, float]:
     jobs = arrivals(Workload(trace="azure-conv", rate_rps=rate), ROWS, rate, scenario.duration_s, Random("ranking"))
     return {
         policy: figures(simulate(case(scenario, policy), jobs))["ttft_p99_ms"]
-        for policy in ("oracle", "least-connections", "random")
+        for policy in ("oracle", "predictive", "least-connections", "random")
     }
 
 
@@ -37,4 +37,4 @@ def p99s(machine: EnginePreset) -> dict[str, float]:
 @pytest.mark.parametrize("name", COEFFICIENTS)
 def test_a_quarter_more_or_less_does_not_flip_the_ranking(name: str, factor: float) -> None:
     found = p99s(machine_with(name, factor))
-    assert sorted(found, key=lambda policy: found[policy]) == ["oracle", "least-connections", "random"]
+    assert sorted(found, key=lambda policy: found[policy]) == ["oracle", "predictive", "least-connections", "random"]

@@ -36,7 +36,8 @@ evenload sim run s7-step --policy {subject} --seeds 3
 
 How to read it: figures are medians over seeds, in brackets the 95 % interval from resampled seeds; ratios are taken
 seed by seed, since all policies meet the same arrivals, sizes and luck. Within 10 % is a tie. Failed, refused and
-timed-out requests count as an infinite TTFT. Regret is 0 for the oracle and 1 for least-connections. In this arm
+timed-out requests count as an infinite TTFT. Regret is 0 for the oracle and 1 for least-connections; the oracle places
+one request at a time, a yardstick and not a bound, hence figures below 0, above all beyond the knee. In this arm
 every policy has the router's retries and exclusions; `--arm bare` has none."""
 
 

@@ -83,7 +83,7 @@ class Cache:
                 kept["took_s"],
                 fresh=False,
             )
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
     def has(self, case: Case, traces: Path) -> bool:

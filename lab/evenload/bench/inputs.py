@@ -12,7 +12,7 @@ from typing import Final
 
 from evenload.sim import synthetic
 from evenload.sim.capacity import capacity_rps
-from evenload.sim.jobs import Job, Row, arrivals, sized, trace_length_s
+from evenload.sim.jobs import JOBS_MAX, Job, Row, arrivals, sized, trace_length_s
 from evenload.sim.scenario import Scenario
 from evenload.workload import read_trace
 
@@ -79,6 +79,21 @@ def jobs_of(traces: Path, scenario: Scenario, seed: int) -> tuple[Job, ...]:
     workload = scenario.workload
     rng = Random(f"{scenario.family}/{Path(workload.trace).name}/{seed}")
     return tuple(arrivals(workload, rows, rate, scenario.duration_s, rng))
+
+
+def refuse_load(traces: Path, scenario: Scenario) -> None:
+    """Refuse a load that somebody asked for and that says nothing, or never ends.
+
+    Raises:
+        ValueError: less than one request is to be expected in the whole run, or more than `JOBS_MAX`.
+    """
+    rate = _prepared(traces, scenario)[1]
+    expected = rate * max([1.0, *(factor for _, factor in scenario.workload.phases)]) * scenario.duration_s
+    if not 1.0 <= expected <= JOBS_MAX:
+        raise ValueError(
+            f"scenario {scenario.name}: {expected:.3g} requests in {scenario.duration_s:g} s at {rate:.3g} per second; "
+            f"at least 1 and at most {JOBS_MAX} can be simulated"
+        )
 
 
 def rate_rps(scenario: Scenario, rows: Sequence[Row]) -> float:

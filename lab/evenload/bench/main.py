@@ -1,7 +1,9 @@
 """What `evenload sim` calls: which cases, run them, rows of them."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path, PurePosixPath
 from random import Random
 from typing import Any, Final
@@ -11,14 +13,14 @@ from evenload.bench.costs import Estimate, case_s, estimates
 from evenload.bench.document import document
 from evenload.bench.facts import facts
 from evenload.bench.grid import Cache, Cell, run_case, run_grid
-from evenload.bench.inputs import DEFAULT, HOW_TO_GET, jobs_of, rows_of, trace_file
+from evenload.bench.inputs import DEFAULT, HOW_TO_GET, jobs_of, refuse_load, rows_of, trace_file
 from evenload.bench.page import page
 from evenload.bench.plans import CUSTOM, PLANS, Plan
 from evenload.bench.plot_style import require_plots
 from evenload.bench.plots import plots
 from evenload.bench.quick import BarResult, check
 from evenload.bench.tables import by_scenario, lines, printable, scenario_rows
-from evenload.bench.words import cost_rows, costs_json, verdict_rows, verdicts_json
+from evenload.bench.words import cost_rows, costs_json, plain, verdict_rows, verdicts_json
 from evenload.sim.scenario import Arm, Case
 from evenload.sim.scenarios import SCENARIOS
 from evenload.workload import read_trace
@@ -45,6 +47,7 @@ __all__ = [
     "lines",
     "listing",
     "printable",
+    "require_folders",
     "require_plots",
     "run_case",
     "scenario_rows",
@@ -89,9 +92,11 @@ class Request:
         """Return the cases.
 
         Raises:
-            ValueError: an unknown scenario or policy, nothing is left of the plan, no positive rate, or a malformed
-                file (`TraceError`, with file and line).
+            ValueError: an unknown scenario or policy, nothing is left of the plan, no positive rate or duration, no
+                request in it or too many, or a malformed file (`TraceError`, with file and line).
         """
+        if self.duration_s is not None and not 0 < self.duration_s < inf:
+            raise ValueError(f"duration: give a positive number of seconds, got {self.duration_s:g}")
         cases = self.plan.cases(
             scenarios=self.scenarios,
             policies=self.policies,
@@ -99,8 +104,19 @@ class Request:
             arms=self.arms,
             duration_s=self.duration_s,
         )
-        if self.workload is None and self.rate_rps is None:
-            return cases
+        if self.workload is not None or self.rate_rps is not None:
+            cases = self._fed(cases)
+        if (self.workload, self.rate_rps, self.duration_s) != (None, None, None):
+            for scenario in {case.scenario.name: case.scenario for case in cases}.values():
+                refuse_load(self.traces, scenario)
+        return cases
+
+    def longer(self, cases: Sequence[Case]) -> list[str]:
+        """Return the scenarios that keep more time than was asked for, since a fault or a measurement needs it."""
+        asked_s = self.duration_s
+        return sorted({c.scenario.name for c in cases if asked_s is not None and c.scenario.duration_s > asked_s})
+
+    def _fed(self, cases: Sequence[Case]) -> list[Case]:
         file = None
         if self.workload is not None:
             file = str(self.workload.resolve())
@@ -126,7 +142,7 @@ def estimate(request: Request) -> list[Estimate]:
 
 def cells_json(cells: Sequence[Cell]) -> dict[str, Any]:
     """Return everything about the cells as plain data; infinite figures are text."""
-    return {
+    found = {
         "scenarios": {
             name: {"shows": group[0].case.scenario.shows, "source": group[0].source, "policies": scenario_rows(group)}
             for name, group in by_scenario(cells).items()
@@ -146,6 +162,7 @@ def cells_json(cells: Sequence[Cell]) -> dict[str, Any]:
             for cell in cells
         ],
     }
+    return {name: plain(value) for name, value in found.items()}
 
 
 def listing(traces: Path) -> list[dict[str, Any]]:
@@ -171,6 +188,28 @@ def missing_traces(traces: Path, cells: Sequence[Cell]) -> str | None:
     if not names:
         return None
     return f"{', '.join(names)}: not in {traces}, so stand-ins by distribution were used. {HOW_TO_GET}"
+
+
+def require_folders(report: Path | None, document_file: Path | None) -> None:
+    """Make the folders that `write_reports` writes to.
+
+    Raises:
+        ValueError: one cannot be made or written to, or the page is a folder; the message names it.
+    """
+    folders = [] if report is None else [report]
+    if document_file is not None:
+        if document_file.is_dir():
+            raise ValueError(f"{document_file}: is a folder; name a file")
+        if not document_file.suffix:
+            raise ValueError(f"{document_file}: give the file an ending (.md); its plots go to a folder without it")
+        folders += [document_file.parent, document_file.with_suffix("")]
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"{folder}: cannot be made: {error.strerror}") from None
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ValueError(f"{folder}: cannot be written to")
 
 
 def write_reports(cells: Sequence[Cell], grid: str, report: Path | None, document_file: Path | None) -> list[Path]:

@@ -62,7 +62,7 @@ def tally(verdicts: Sequence[Verdict]) -> str:
 
 def verdicts_json(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
     """Return the bars as plain data; figures that are not finite are text."""
-    return [_plain(asdict(one)) for one in verdicts]
+    return [plain(asdict(one)) for one in verdicts]
 
 
 def cost_rows(estimates: Sequence[Estimate]) -> list[dict[str, str]]:
@@ -85,6 +85,15 @@ def costs_json(estimates: Sequence[Estimate]) -> list[dict[str, Any]]:
     return [asdict(one) for one in estimates]
 
 
+def plain(value: Any) -> Any:
+    """Return plain data in which figures that are not finite are text: JSON knows no infinity and no NaN."""
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
+
+
 def _amount(value: float, unit: str) -> str:
     number = _number(value, unit)
     return f"{number} {unit}".strip()
@@ -92,9 +101,3 @@ def _amount(value: float, unit: str) -> str:
 
 def _number(value: float, unit: str) -> str:
     return short(100.0 * value if unit == "%" else value)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    return str(value) if isinstance(value, float) and not isfinite(value) else value

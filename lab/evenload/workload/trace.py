@@ -14,6 +14,7 @@ Whatever is done to a trace (jitter, caps, compression, superposition) is writte
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ GRID_TOLERANCE_MS: Final = 10
 ROWS_MAX: Final = 5_000_000
 
 _AZURE_HEADER: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+_OFFSET: Final = re.compile(r"(.*?)([+-]\d\d:\d\d)?", re.DOTALL)  # the traces of 2024 end in +00:00
 _COLUMNS: Final = {
     "arrival": ("arrival_s", "arrival", "at_s"),
     "prompt": ("prompt_tokens", "prompt", "input_tokens"),
@@ -169,15 +171,18 @@ def read_trace(path: Path, rng: Random) -> Trace:
             lines.seek(0)
             if first.lstrip().startswith("{"):
                 return _mooncake(path, lines, rng)
-            return _csv(path, lines, first)
+            return _csv(path, lines)
+    except csv.Error as error:
+        raise TraceError(f"{path}: is no CSV: {error}") from None
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}: is not UTF-8 text: {error.reason}") from None
 
 
-def _csv(path: Path, lines: Iterable[str], first: str) -> Trace:
-    header = [name.strip() for name in first.lstrip("\ufeff").strip().split(",")]
+def _csv(path: Path, lines: Iterable[str]) -> Trace:
+    lines = iter(lines)
+    header = [name.strip() for name in next(csv.reader([next(lines, "").lstrip("\ufeff")]), [])]
     if tuple(header[:3]) == _AZURE_HEADER:
         return _trace(path, "Azure trace", _csv_rows(path, lines, (0, 1, 2), _azure_seconds))
     columns = [next((header.index(n) for n in names if n in header), None) for names in _COLUMNS.values()]
@@ -185,7 +190,7 @@ def _csv(path: Path, lines: Iterable[str], first: str) -> Trace:
         known = "; ".join(f"{what}: {' or '.join(names)}" for what, names in _COLUMNS.items())
         raise TraceError(
             f"{path}:1: no known trace format: expected {','.join(_AZURE_HEADER)}, Mooncake JSON lines, or a CSV with "
-            f"columns {known}; got {first.strip()[:80]!r}"
+            f"columns {known}; got {','.join(header)[:80]!r}"
         )
     return _trace(path, "CSV trace", _csv_rows(path, lines, [c for c in columns if c is not None], _seconds))
 
@@ -194,17 +199,17 @@ def _csv_rows(
     path: Path, lines: Iterable[str], columns: Sequence[int], seconds: Callable[[str], float]
 ) -> Iterator[Arrival]:
     reader = csv.reader(lines)
-    next(reader)
     for row in reader:
         if not row:
             continue
+        line = reader.line_num + 1  # after the header
         try:
             arrival, prompt, output = (row[column] for column in columns)
-            yield _arrival(seconds(arrival), int(prompt), int(output))
+            yield _arrival(seconds(arrival), _count("prompt", prompt), _count("output", output))
         except IndexError:
-            raise TraceError(f"{path}:{reader.line_num}: too few columns: {','.join(row)[:80]!r}") from None
+            raise TraceError(f"{path}:{line}: too few columns: {','.join(row)[:80]!r}") from None
         except ValueError as error:
-            raise TraceError(f"{path}:{reader.line_num}: {error}") from None
+            raise TraceError(f"{path}:{line}: {error}") from None
 
 
 def _arrival(at_s: float, prompt: int, output: int) -> Arrival:
@@ -213,8 +218,18 @@ def _arrival(at_s: float, prompt: int, output: int) -> Arrival:
     return Arrival(at_s, prompt, output)
 
 
+def _count(what: str, text: str) -> int:
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit()):  # `int` also reads 1_0 and other scripts' digits
+        raise ValueError(f"{what} tokens must be a whole number, got {text[:40]!r}")
+    return int(digits)
+
+
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
     if not 0 <= value < float("inf"):
         raise ValueError(f"arrival must be a finite number of seconds from 0, got {text!r}")
     return value
@@ -222,10 +237,12 @@ def _seconds(text: str) -> float:
 
 def _azure_seconds(text: str) -> float:
     """Azure writes 100 ns digits, which `fromisoformat` refuses."""
-    whole, _, fraction = text.strip().partition(".")
+    local, offset = _OFFSET.fullmatch(text.strip()).groups()  # type: ignore[union-attr]  # it matches any text
+    whole, _, fraction = local.partition(".")
     if fraction and not fraction.isdigit():
         raise ValueError(f"timestamp {text!r}: the fraction is not a number")
-    return datetime.fromisoformat(whole).replace(tzinfo=UTC).timestamp() + (float(f"0.{fraction}") if fraction else 0.0)
+    second = datetime.fromisoformat(whole + offset) if offset else datetime.fromisoformat(whole).replace(tzinfo=UTC)
+    return second.timestamp() + (float(f"0.{fraction}") if fraction else 0.0)
 
 
 def _mooncake(path: Path, lines: Iterable[str], rng: Random) -> Trace:

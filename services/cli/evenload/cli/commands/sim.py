@@ -23,8 +23,24 @@ if TYPE_CHECKING:
 
 app = command_app(no_args_is_help=True)
 
+DEFAULT_TRACES = Path("../shared/traces")
+
+
+def _traces(folder: Path) -> Path:
+    """Refuse a folder that was named and is not there: stand-ins in its place would be a surprise."""
+    if folder != DEFAULT_TRACES and not folder.is_dir():
+        raise CommandError(f"--traces {folder}: no such folder")
+    return folder
+
+
 Traces = Annotated[
-    Path, typer.Option(metavar="DIR", envvar="EVENLOAD_TRACES", help="Public traces; stand-ins are used without them.")
+    Path,
+    typer.Option(
+        metavar="DIR",
+        envvar="EVENLOAD_TRACES",
+        callback=_traces,
+        help="Public traces; without the default folder stand-ins by distribution are used.",
+    ),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=0, help="Worker processes; 0 is one per core.")]
 Seeds = Annotated[str, typer.Option(help="How many seeds (5), or which (1-10, 3,7).")]
@@ -45,7 +61,7 @@ ArmOption = Annotated[
     Literal["equal", "bare", "both"],
     typer.Option(help="equal: every policy has the router's retries and exclusions; bare: none has."),
 ]
-DEFAULT_TRACES = Path("../shared/traces")
+SEEDS_MAX = 10_000
 QUIET_S = 60.0  # between two lines of progress where there is no terminal
 
 
@@ -88,6 +104,7 @@ def run(
         for name, value in cell.figures.items():
             typer.echo(f"  {name:<24} {value:>14.4f}")
         typer.echo(f"  digest {cell.digest}; {cell.took_s:.1f} s; replay: {cell.case.command}")
+    _print_stand_ins(cells, traces)
 
 
 @app.command()
@@ -134,6 +151,8 @@ def compare(
     """
     from evenload.bench import main as bench
 
+    if quick and grid not in {None, "quick"}:
+        raise CommandError(f"--quick and --grid {grid} are two grids: give one")
     name = "quick" if quick else grid or "custom"
     request = bench.Request(
         plan=bench.PLANS[name],
@@ -153,19 +172,19 @@ def compare(
         _print_costs(request, as_json=as_json)
         return
     if report or write:
-        bench.require_plots()  # before the work, not after it
+        _require_reports(report, write)
     cells = _run(request, bench.compare)
     if not cells:
         raise CommandError("nothing is kept of these cells")
     verdicts = bench.judge(cells)
-    missed = [str(result) for result in bench.check(cells) if not result.holds] if name == "quick" else []
+    missed = _missed(cells) if name == "quick" else []
     if as_json:
         print_json(bench.cells_json(cells) | {"bars": bench.verdicts_json(verdicts), "bars_missed": missed})
     else:
         _print_tables(cells, traces)
         if name != "quick":
-            typer.echo("\nBars")
             ran = [row for row in bench.verdict_rows(verdicts) if row["outcome"] != "not run"]
+            typer.echo("\nBars" if ran else "\nNo bar is about these cells alone.")
             for line in bench.lines(ran, left=("bar", "outcome", "note")):
                 typer.echo(line)
     for path in bench.write_reports(cells, name, report, write):
@@ -174,6 +193,29 @@ def compare(
         typer.echo(f"bar missed: {line}", err=True)
     if missed:
         raise typer.Exit(EXIT_VERDICT)
+
+
+def _require_reports(report: Path | None, write: Path | None) -> None:
+    """Fail before the work, not after it."""
+    from evenload.bench import main as bench
+
+    bench.require_plots()
+    try:
+        bench.require_folders(report, write)
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+
+
+def _missed(cells: "list[Cell]") -> list[str]:
+    """Return the bars of the quick comparison that are missed; say how many there were."""
+    from evenload.bench.main import check
+
+    results = check(cells)
+    if not results:
+        raise CommandError("none of the quick comparison's bars is about these cells")
+    missed = [str(result) for result in results if not result.holds]
+    typer.echo(f"{len(results) - len(missed)} of the quick comparison's {len(results)} bars hold", err=True)
+    return missed
 
 
 def _print_costs(request: "Request", *, as_json: bool) -> None:
@@ -203,7 +245,13 @@ def _print_tables(cells: "list[Cell]", traces: Path) -> None:
         typer.echo(f"\n{name}: {group[0].case.scenario.shows} [{group[0].source}]")
         for line in bench.lines([bench.printable(row) for row in bench.scenario_rows(group)]):
             typer.echo(line)
-    note = bench.missing_traces(traces, cells)
+    _print_stand_ins(cells, traces)
+
+
+def _print_stand_ins(cells: "list[Cell]", traces: Path) -> None:
+    from evenload.bench.main import missing_traces
+
+    note = missing_traces(traces, cells)
     if note:
         typer.echo(f"\n{note}", err=True)
 
@@ -226,6 +274,10 @@ def _run(request: "Request", runner: "Callable[[Request, Callable[[Cell], None]]
         cases = request.cases()
     except ValueError as error:
         raise CommandError(str(error)) from None
+    longer = request.longer(cases)
+    if longer:
+        names = ", ".join(longer)
+        typer.echo(f"--duration would cut off a fault or what is measured, and is not used in {names}", err=True)
     count = 0
     with _progress(cases) as show:
 
@@ -238,7 +290,7 @@ def _run(request: "Request", runner: "Callable[[Request, Callable[[Cell], None]]
             try:
                 return runner(request, done)
             except (KeyboardInterrupt, Terminated):
-                how = "the same command goes on from there" if request.keep else "nothing was kept (--fresh)"
+                how = "the same command goes on from there" if request.keep else "nothing was kept"
                 typer.echo(f"stopped: {count} of {len(cases)} runs are done; {how}", err=True)
                 raise KeyboardInterrupt from None
 
@@ -289,18 +341,21 @@ def _seeds(text: str) -> tuple[int, ...]:
     """Read `5` (1 to 5; the single seed 1 for `1`), `3-6`, or `2,5,9`.
 
     Raises:
-        CommandError: it is none of these.
+        CommandError: it is none of these, or nobody could run as many.
     """
     try:
         if "," in text:
-            return tuple(int(part) for part in text.split(",") if part)
-        first, dash, last = text.partition("-")
-        found = tuple(range(int(first), int(last) + 1)) if dash else tuple(range(1, int(text) + 1))
+            found: Sequence[int] = sorted({int(part) for part in text.split(",") if part})
+        else:
+            first, dash, last = text.partition("-")
+            found = range(int(first), int(last) + 1) if dash else range(1, int(text) + 1)
     except ValueError:
         found = ()
-    if not found:
-        raise CommandError(f"--seeds {text!r}: give a count (5), a range (1-10) or a list (3,7)")
-    return found
+    if not found or found[0] < 0 or found[-1] - found[0] >= SEEDS_MAX:
+        raise CommandError(
+            f"--seeds {text!r}: give a count (5), a range (1-10) or a list (3,7), within {SEEDS_MAX} of each other"
+        )
+    return tuple(found)
 
 
 def _arms(arm: str) -> "tuple[Literal['equal', 'bare'], ...]":
