@@ -15,7 +15,7 @@ from evenload.broker import ports
 from evenload.bus.log_reader import read_log
 from evenload.collector.fakes import ScriptedServer, ok
 from evenload.collector.http_get import HttpGetter
-from evenload.collector.main import Collector, run
+from evenload.collector.main import Collector, _served_names, run
 from evenload.schemas import (
     WIRE_VERSION,
     EngineGauges,
@@ -170,3 +170,31 @@ async def test_sigterm_flushes_and_ends_with_status_0(topics: TestTopics, tmp_pa
                 await process.wait()
         assert process.returncode == 0, errors.decode()
     assert {type(event) for event in await told(topics)} == {EngineGauges, Membership}
+
+
+async def test_a_gauge_that_vanishes_raises_an_alarm_and_the_kind_of_engine_is_shown() -> None:
+    """F30."""
+    async with ScriptedServer() as server:
+        server.answers = {"/metrics": ok(PAGE), "/health": ok(b"")}
+        async with collecting(settings_for(NOWHERE, "t", server.url)) as collector:
+            poller = collector.pollers[0]
+            async with asyncio.timeout(10):
+                while poller.watch.page is None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            page = await wait_for_page(collector, "/metrics", 200)
+            assert b'evenload_collector_engine_info{instance="gpu-1",kind="vllm"} 1.0' in page
+            assert b"evenload_collector_gauge_vanished{" not in page
+            server.answers["/metrics"] = ok(PAGE.replace(b"kv_cache_usage_perc", b"kv_cache_usage_ratio"))
+            async with asyncio.timeout(10):
+                while not poller.watch.vanished:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            page = await wait_for_page(collector, "/metrics", 200)
+            assert b'evenload_collector_gauge_vanished{gauge="kv_usage",instance="gpu-1"} 1.0' in page
+            assert b'evenload_collector_gauge_missing{gauge="kv_usage",instance="gpu-1"} 1.0' in page
+            collector.emitter.buffered = 0
+
+
+def test_names_of_models_are_those_of_the_instance() -> None:
+    instance = InstanceSettings(url="http://h:1", model_names={"a": "org/a"})
+    assert _served_names(instance, ("a", "b")) == ("org/a", "b")
+    assert _served_names(instance, ("a", "*")) == ()

@@ -76,7 +76,12 @@ class Collector:
         )
         self._reader = SnapshotReader(kafka.bootstrap, kafka.topic_prefix, kafka.partitions, self._take)
         self._clock = LogClock(time.time_ns() // 1_000_000, _mono_ms())  # the host's clock until a snapshot comes
-        self.pollers = [self._poller(instance) for instance in self._instances if instance.kind == "vllm"]
+        self.pollers = [
+            self._poller(instance, pool.models)
+            for pool in settings.pools
+            for instance in pool.instances
+            if instance.kind != "none"
+        ]
         self._watches = {poller.watch.instance: poller.watch for poller in self.pollers}
         self._tasks: list[Forever] = []
         self._registry = CollectorRegistry()
@@ -139,9 +144,17 @@ class Collector:
             except BusUnavailable as error:
                 log.warning("waiting for Kafka: %s", error)
 
-    def _poller(self, instance: InstanceSettings) -> Poller:
+    def _poller(self, instance: InstanceSettings, models: tuple[str, ...]) -> Poller:
         own = self._settings.collector
-        return Poller(Watch(instance.id, own.poll_ms), instance.url, own.timeout_s, self._emit)
+        return Poller(
+            Watch(instance.id, own.poll_ms, own.stall_s * 1000),
+            instance.url,
+            own.timeout_s,
+            self._emit,
+            kind=instance.kind,
+            metrics_url=instance.metrics_url,
+            models=_served_names(instance, models),
+        )
 
     def _emit(self, event: Event) -> None:
         self.emitter.add(event, self._clock.now_ms(_mono_ms()))
@@ -153,7 +166,7 @@ class Collector:
         self.emitter.advise(partition, batch.linger_ms)
         for snapshot in batch.snapshots:
             watch = self._watches.get(snapshot.state.instance)
-            for event in watch.on_snapshot(snapshot.state.ready, now_ms) if watch else ():
+            for event in watch.on_snapshot(snapshot.state, now_ms) if watch else ():
                 self._emit(event)
 
     def _not_ready(self) -> list[str]:
@@ -179,6 +192,12 @@ class Collector:
 
     def _metrics(self) -> Reply:
         return Reply(200, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(self._registry))
+
+
+def _served_names(instance: InstanceSettings, models: tuple[str, ...]) -> tuple[str, ...]:
+    """What the instance calls the models of its pool; empty when it may serve any."""
+    names = instance.model_names
+    return () if "*" in models else tuple(names.get(model) or names.get("*") or model for model in models)
 
 
 def _mono_ms() -> float:

@@ -153,6 +153,13 @@ class CollectorSettings(Section):
     metrics_port: Port = Field(8082, description="Port of the collector's own `/metrics` and readiness.")
     poll_ms: int = Field(250, ge=50, le=60_000, description="Time between two polls of an instance.")
     timeout_s: float = Field(1.0, gt=0, le=60, description="Limit of one poll.")
+    stall_s: float = Field(
+        30,
+        ge=1,
+        le=3600,
+        description="Time without a step, while requests run and nobody gets an answer, after which an engine is not "
+        "ready.",
+    )
     linger_ms_min: int = Field(20, ge=1, le=10_000, description="Shortest time that events wait for a batch.")
     linger_ms_max: int = Field(500, ge=1, le=10_000, description="Longest time that events wait for a batch.")
     buffer_events_max: int = Field(
