@@ -99,6 +99,15 @@ def test_waiting_is_the_sum_of_its_reasons_where_only_those_are_said() -> None:
     assert parse(b"vllm:num_requests_waiting 6\n" + reasons).waiting == 6
 
 
+def test_a_page_joined_of_several_engines_is_searched_to_its_end() -> None:
+    page = (
+        b'vllm:num_requests_running{engine="%d"} 3\n# TYPE x gauge\nvllm:num_requests_waiting{engine="%d"} 2\n'
+        b'# TYPE y gauge\nvllm:num_requests_waiting_by_reason{engine="%d",reason="deferred"} 1\n'
+        b'vllm:num_preemptions_total{engine="%d"} 5\n'
+    )
+    assert parse(page % (0, 0, 0, 0) + page % (1, 1, 1, 1)) == Page(6, 4, preemptions=10, deferred=2)
+
+
 def test_an_engine_is_asleep_when_none_of_its_series_is_awake() -> None:
     line = b'vllm:engine_sleep_state{engine="%d",sleep_state="awake"} %d\n'
     assert parse(line % (0, 0) + line % (1, 0)).asleep

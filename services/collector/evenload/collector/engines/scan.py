@@ -1,7 +1,8 @@
 """Finding the handful of lines that matter on a page in Prometheus' text format, without parsing the page.
 
 A real vLLM's page has 58 KB and 600 lines, of which a dozen matter. A search for a name costs microseconds; a parser
-looks at every byte in Python.
+looks at every byte in Python. The format has all lines of a metric in one group, so the search ends with the group,
+unless the first metric that was found comes in several: then it is a page joined of several, and all is searched.
 
 No value is trusted. One that is not a number, not finite, negative or too large is dropped and counted, and its metric
 is unknown: the sum of the rest would make the instance look less loaded than it is. A series that is said twice is
@@ -27,6 +28,7 @@ class Scan:
 
     def __init__(self, page: bytes) -> None:
         self._text = b"\n" + page
+        self._joined: bool | None = None
         self.dropped = 0
 
     def count(self, *names: bytes, where: bytes = b"", per: bytes = b"") -> int | None:
@@ -54,8 +56,10 @@ class Scan:
 
     def _first(self, names: Iterable[bytes], where: bytes, top: float) -> dict[Labels, float] | None:
         for name in names:
-            found = [series for series in _series(self._text, name) if where in series[0]]
-            if found:
+            series, groups = _series(self._text, name, whole=self._joined is not False)
+            if series and self._joined is None:
+                self._joined = groups > 1
+            if found := [one for one in series if where in one[0]]:
                 return self._checked(found, top)
         return None
 
@@ -102,19 +106,30 @@ def has(page: bytes, prefix: bytes) -> bool:
     return page.startswith(prefix) or b"\n" + prefix in page
 
 
-def _series(text: bytes, name: bytes) -> list[Series]:
-    """All series of a metric with their labels, the value None for one that is not a number."""
+def _series(text: bytes, name: bytes, *, whole: bool) -> tuple[list[Series], int]:
+    """Series of a metric with their labels, the value None for one that is not a number, and their groups.
+
+    `whole`: look for more than one group of lines.
+    """
     found: list[Series] = []
+    groups = 0
     needle = b"\n" + name
     at = text.find(needle)
     while at >= 0 and len(found) < SERIES_MAX:
-        begin = at + len(needle)
-        end = text.find(b"\n", begin)
-        line = text[begin:] if end < 0 else text[begin:end]
-        if line[:1] in (b"{", b" ", b"\t"):  # else it is a longer name
-            found.append(_parts(line))
-        at = text.find(needle, begin)
-    return found
+        before = len(found)
+        while len(found) < SERIES_MAX:
+            begin = at + len(needle)
+            at = text.find(b"\n", begin)
+            line = text[begin:] if at < 0 else text[begin:at]
+            if line[:1] in (b"{", b" ", b"\t"):  # else it is a longer name
+                found.append(_parts(line))
+            if at < 0 or not text.startswith(needle, at):
+                break
+        groups += len(found) > before
+        if at < 0 or (found and not whole):
+            break
+        at = text.find(needle, at)
+    return found, groups
 
 
 def _parts(line: bytes) -> Series:
