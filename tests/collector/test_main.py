@@ -198,3 +198,49 @@ def test_names_of_models_are_those_of_the_instance() -> None:
     instance = InstanceSettings(url="http://h:1", model_names={"a": "org/a"})
     assert _served_names(instance, ("a", "b")) == ("org/a", "b")
     assert _served_names(instance, ("a", "*")) == ()
+
+
+def test_a_collector_that_is_none_of_its_peers_refuses_to_start() -> None:
+    settings = settings_for(NOWHERE, "t", "http://127.0.0.1:1", peers=["http://c-0:8082"], advertise="http://c-1:8082")
+    with pytest.raises(SettingsError, match=r"collector\.advertise"):
+        run(settings)
+
+
+@pytest.mark.kafka
+async def test_two_collectors_share_the_instances_and_one_takes_over_from_the_other(topics: TestTopics) -> None:
+    ports_ = [ports.choose_free("127.0.0.1") for _ in range(2)]
+    peers = [f"http://127.0.0.1:{port}" for port in ports_]
+    async with ScriptedServer() as server:
+        server.answers = {"/metrics": ok(PAGE), "/health": ok(b"")}
+        found = [
+            settings_for(topics.bootstrap, topics.prefix, server.url, peers=peers, advertise=peer) for peer in peers
+        ]
+        many = [settings.model_copy(update={"pools": (pool_of(server.url, 20),)}) for settings in found]
+        first, second = (Collector(settings) for settings in many)
+        stops = [asyncio.Event(), asyncio.Event()]
+        for collector, port in zip((first, second), ports_, strict=True):
+            collector.probes.port = port
+        tasks = [asyncio.create_task(c.run(stop)) for c, stop in zip((first, second), stops, strict=True)]
+
+        def owned(collector: Collector) -> set[str]:
+            return {p.watch.instance for p in collector.pollers if collector.peers.owns(p.watch.instance)}
+
+        async with asyncio.timeout(30):
+            while len(first.peers.live) + len(second.peers.live) < 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert owned(first) | owned(second) == {p.watch.instance for p in first.pollers}
+        assert not owned(first) & owned(second)
+        assert owned(first)
+        assert owned(second)
+        stops[0].set()
+        await tasks[0]
+        async with asyncio.timeout(3):
+            while len(owned(second)) < 20 or any(p.watch.page is None for p in second.pollers):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        stops[1].set()
+        await tasks[1]
+
+
+def pool_of(url: str, count: int) -> PoolSettings:
+    instances = tuple(InstanceSettings(id=f"gpu-{n}", url=url) for n in range(count))
+    return PoolSettings(name="p", models=("*",), instances=instances)

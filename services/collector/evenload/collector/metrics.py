@@ -6,13 +6,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector as MetricSource
 
 from evenload.bus.emitter import Emitter
+from evenload.collector.peers import Peers
 from evenload.collector.poller import Poller
 
 
 class CollectorMetrics(MetricSource):
     """Polling per instance, and telemetry on its way to Kafka."""
 
-    def __init__(self, pollers: Sequence[Poller], emitter: Emitter) -> None:
+    def __init__(self, pollers: Sequence[Poller], emitter: Emitter, peers: Peers) -> None:
+        self._peers = peers
         self._pollers = pollers
         self._emitter = emitter
 
@@ -20,6 +22,7 @@ class CollectorMetrics(MetricSource):
         """Return all families."""
         yield from self._polling()
         yield from self._pages()
+        yield from self._sharing()
         yield from self._telemetry()
 
     def _polling(self) -> Iterator[Metric]:
@@ -69,6 +72,12 @@ class CollectorMetrics(MetricSource):
             if page.rejections is not None:
                 rejections.add_metric([watch.instance], page.rejections)
         yield from (missing, vanished, deferred, rejections)
+
+    def _sharing(self) -> Iterator[Metric]:
+        owned = sum(self._peers.owns(poller.watch.instance) for poller in self._pollers)
+        yield GaugeMetricFamily("evenload_collector_instances_owned", "Instances that are its to poll.", value=owned)
+        live = len(self._peers.live)
+        yield GaugeMetricFamily("evenload_collector_collectors_live", "Collectors alive, itself included.", value=live)
 
     def _telemetry(self) -> Iterator[Metric]:
         emitter = self._emitter

@@ -14,7 +14,7 @@ from evenload.collector.engines.page import Page
 from evenload.collector.http_get import GetError, HttpGetter
 from evenload.collector.models import listed
 from evenload.collector.watch import Watch
-from evenload.schemas import Event
+from evenload.schemas import Event, InstanceState
 
 log = limited_logger(__name__)
 
@@ -41,6 +41,7 @@ class Poller:
         kind: str = AUTO,
         metrics_url: str | None = None,
         models: Collection[str] = (),
+        owned: Callable[[], bool] = lambda: True,
     ) -> None:
         """Take what to watch, where it is, the limit of one poll and where events go.
 
@@ -52,6 +53,7 @@ class Poller:
             kind: of the engine, `auto` to find out.
             metrics_url: address of its page, if that is elsewhere.
             models: names of which it must list one to be ready; empty if any will do.
+            owned: whether it is for this collector to poll it, now.
         """
         self.watch = watch
         self.polls = self.failed = self.dropped = 0
@@ -61,6 +63,8 @@ class Poller:
         self._timeout_s = timeout_s
         self._emit = emit
         self._models = models
+        self._owned = owned
+        self._resting = False
         self._missing: tuple[str, ...] = ()
 
     async def run(self, phase_s: float) -> None:
@@ -69,7 +73,11 @@ class Poller:
         try:
             while True:
                 begun_s = time.monotonic()
-                await self.poll()
+                if self._owned():
+                    self._resting = False
+                    await self.poll()
+                else:
+                    self._rest()
                 spent_s = time.monotonic() - begun_s
                 pause_s = self.watch.pause_ms() / 1000 * random.uniform(0.95, 1.05)
                 await asyncio.sleep(max(0.01, pause_s - spent_s))
@@ -87,10 +95,21 @@ class Poller:
         except GetError as error:
             self._fail(error.cause, str(error))
 
+    def on_snapshot(self, state: InstanceState) -> None:
+        """Take what the scorer believes of the instance."""
+        if self._owned():  # else another collector has the say
+            self._emit_all(self.watch.on_snapshot(state, _now_ms()))
+
     def close(self) -> None:
         """Drop the connections."""
         self._getter.close()
         self._pages.close()
+
+    def _rest(self) -> None:
+        """Leave the instance to another collector."""
+        if not self._resting:
+            self._resting, self.watch = True, self.watch.renewed()
+            self.close()
 
     async def _ask(self) -> None:
         path = self.endpoint.path

@@ -68,6 +68,10 @@ class Watch:
     def __repr__(self) -> str:
         return f"<Watch {self.instance} ready={self.ready} cause={self._cause!r} failures={self.failures}>"
 
+    def renewed(self) -> "Watch":
+        """Return a watch of the same instance that knows nothing: what was seen is old when polling begins again."""
+        return Watch(self.instance, self._poll_ms, self._stall_ms)
+
     @property
     def vanished(self) -> tuple[str, ...]:
         """Gauges that the instance used to say and no longer does, while it still has a page."""
