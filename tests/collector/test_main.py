@@ -244,3 +244,21 @@ async def test_two_collectors_share_the_instances_and_one_takes_over_from_the_ot
 def pool_of(url: str, count: int) -> PoolSettings:
     instances = tuple(InstanceSettings(id=f"gpu-{n}", url=url) for n in range(count))
     return PoolSettings(name="p", models=("*",), instances=instances)
+
+
+async def test_a_task_that_dies_turns_readiness_off_and_is_started_again() -> None:
+    """F46."""
+    async with ScriptedServer() as server:
+        server.answers = {"/metrics": ok(PAGE), "/health": ok(b"")}
+        async with collecting(settings_for(NOWHERE, "t", server.url)) as collector:
+            poller = collector.pollers[0]
+            watch, poller.watch = poller.watch, None  # type: ignore[assignment]  # whatever it is that kills it
+            dead = "poll gpu-1 is not running"
+            async with asyncio.timeout(10):
+                while dead not in json.loads(await wait_for_page(collector, "/readyz", 503))["problems"]:
+                    await asyncio.sleep(0.02)
+            poller.watch = watch
+            async with asyncio.timeout(10):
+                while dead in json.loads(await wait_for_page(collector, "/readyz", 503))["problems"]:
+                    await asyncio.sleep(0.02)
+            collector.emitter.buffered = 0

@@ -186,8 +186,8 @@ def refusing(**fields: Any) -> InstanceState:
 def test_an_engine_that_refuses_all_because_it_drains_is_said_to_drain_although_health_is_good() -> None:
     watch = Watch("gpu-1", 250)
     ready(watch, 0)
-    assert watch.on_snapshot(refusing(ok_sum=1), 4_000) == []
-    assert changes(watch.on_snapshot(refusing(), 5_000)) == [("draining", "draining")]
+    assert watch.on_snapshot(believed(cause="draining", err_sum=1), 4_000) == []
+    assert changes(watch.on_snapshot(refusing(ok_sum=5), 5_000)) == [("draining", "draining")]
     assert watch.on_snapshot(refusing(), 6_000) == []
     assert watch.on_snapshot(refusing(draining=True), 10_000) == []
     assert changes(watch.on_snapshot(believed(draining=True), 66_000)) == [("joined", "")]

@@ -21,6 +21,7 @@ RESTATE_AFTER_MS = 3_000
 BACKOFF_MS_MAX = 2_000
 STALL_MS = 30_000
 DRAIN_MS_MAX = 60_000  # then it gets requests again, and one refusal is enough to say it anew
+DRAIN_REFUSALS = 2  # failures within 10 s, the last of them a refusal that says so; one odd failure convicts nobody
 MODELS_TRIES_MAX = 3  # a list that does not come keeps nobody out
 
 REFUSED = "refused"
@@ -155,7 +156,8 @@ class Watch:
         return self._drain(state, now_ms)
 
     def _drain(self, state: InstanceState, now_ms: float) -> list[Event]:
-        refuses = state.ready and state.cause == DRAINING and state.err_sum > 0 and state.ok_sum == 0
+        # Successes beside it prove nothing: streams that run already are finished while new requests are refused.
+        refuses = state.ready and state.cause == DRAINING and state.err_sum >= DRAIN_REFUSALS
         if refuses and not state.draining:
             self._drain_ms = self._stated_ms = now_ms
             return [Membership(instance=self.instance, change="draining", cause=DRAINING)]
