@@ -255,10 +255,10 @@ async def test_a_task_that_dies_turns_readiness_off_and_is_started_again() -> No
             watch, poller.watch = poller.watch, None  # type: ignore[assignment]  # whatever it is that kills it
             dead = "poll gpu-1 is not running"
             async with asyncio.timeout(10):
-                while dead not in json.loads(await wait_for_page(collector, "/readyz", 503))["problems"]:
+                while dead not in json.loads(await wait_for_page(collector, "/readyz", 503))["problems"]:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             poller.watch = watch
             async with asyncio.timeout(10):
-                while dead in json.loads(await wait_for_page(collector, "/readyz", 503))["problems"]:
+                while dead in json.loads(await wait_for_page(collector, "/readyz", 503))["problems"]:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             collector.emitter.buffered = 0
