@@ -10,7 +10,9 @@ from evenload.cli.checks import Check, check_extra, check_instances, check_ports
 from evenload.settings import Settings
 
 MODELS = json.dumps({"data": [{"id": "m"}]})
-METRICS = 'vllm:num_requests_waiting{engine="0"} 0\nvllm:kv_cache_usage_perc{engine="0"} 0.5\n'
+METRICS = "".join(
+    f'vllm:{name}{{engine="0"}} 0\n' for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+)
 
 
 @contextmanager
@@ -48,17 +50,17 @@ def checks_of(url: str, environ: dict[str, str] | None = None, **instance: objec
 GOOD = {"/v1/models": (200, MODELS), "/health": (200, ""), "/metrics": (200, METRICS)}
 
 
-def test_a_healthy_engine_is_ok_and_its_kv_metric_is_named() -> None:
+def test_a_healthy_engine_is_ok_and_its_gauges_are_named() -> None:
     with engine(GOOD) as url:
         checks = checks_of(url)
     assert [check.status for check in checks] == ["ok", "ok", "ok"]
     assert checks[0].seen == "serves m"
-    assert checks[2].seen == "vllm:kv_cache_usage_perc"
+    assert checks[2].seen == "vllm says running, waiting, kv_usage"
 
 
 def test_the_old_name_of_the_kv_metric_is_known() -> None:
     with engine(GOOD | {"/metrics": (200, METRICS.replace("kv_cache", "gpu_cache"))}) as url:
-        assert checks_of(url)[2] == Check("instance i gauges", "ok", "vllm:gpu_cache_usage_perc")
+        assert checks_of(url)[2] == Check("instance i gauges", "ok", "vllm says running, waiting, kv_usage")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_the_old_name_of_the_kv_metric_is_known() -> None:
         ("/v1/models", (401, ""), 0, "fail", "status 401"),
         ("/health", (503, ""), 1, "fail", "status 503"),
         ("/metrics", (404, ""), 2, "warn", "status 404"),
-        ("/metrics", (200, "up 1\n"), 2, "warn", "no KV cache metric"),
+        ("/metrics", (200, "up 1\n"), 2, "warn", "no metrics of a known engine"),
     ],
 )
 def test_what_is_wrong_with_an_engine_is_said(

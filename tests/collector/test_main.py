@@ -15,7 +15,7 @@ from evenload.broker import ports
 from evenload.bus.log_reader import read_log
 from evenload.collector.fakes import ScriptedServer, ok
 from evenload.collector.http_get import HttpGetter
-from evenload.collector.main import Collector, run
+from evenload.collector.main import Collector, _served_names, run
 from evenload.schemas import (
     WIRE_VERSION,
     EngineGauges,
@@ -170,3 +170,95 @@ async def test_sigterm_flushes_and_ends_with_status_0(topics: TestTopics, tmp_pa
                 await process.wait()
         assert process.returncode == 0, errors.decode()
     assert {type(event) for event in await told(topics)} == {EngineGauges, Membership}
+
+
+async def test_a_gauge_that_vanishes_raises_an_alarm_and_the_kind_of_engine_is_shown() -> None:
+    """F30."""
+    async with ScriptedServer() as server:
+        server.answers = {"/metrics": ok(PAGE), "/health": ok(b"")}
+        async with collecting(settings_for(NOWHERE, "t", server.url)) as collector:
+            poller = collector.pollers[0]
+            async with asyncio.timeout(10):
+                while poller.watch.page is None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            page = await wait_for_page(collector, "/metrics", 200)
+            assert b'evenload_collector_engine_info{instance="gpu-1",kind="vllm"} 1.0' in page
+            assert b"evenload_collector_gauge_vanished{" not in page
+            server.answers["/metrics"] = ok(PAGE.replace(b"kv_cache_usage_perc", b"kv_cache_usage_ratio"))
+            async with asyncio.timeout(10):
+                while not poller.watch.vanished:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            page = await wait_for_page(collector, "/metrics", 200)
+            assert b'evenload_collector_gauge_vanished{gauge="kv_usage",instance="gpu-1"} 1.0' in page
+            assert b'evenload_collector_gauge_missing{gauge="kv_usage",instance="gpu-1"} 1.0' in page
+            collector.emitter.buffered = 0
+
+
+def test_names_of_models_are_those_of_the_instance() -> None:
+    instance = InstanceSettings(url="http://h:1", model_names={"a": "org/a"})
+    assert _served_names(instance, ("a", "b")) == ("org/a", "b")
+    assert _served_names(instance, ("a", "*")) == ()
+
+
+def test_a_collector_that_is_none_of_its_peers_refuses_to_start() -> None:
+    settings = settings_for(NOWHERE, "t", "http://127.0.0.1:1", peers=["http://c-0:8082"], advertise="http://c-1:8082")
+    with pytest.raises(SettingsError, match=r"collector\.advertise"):
+        run(settings)
+
+
+@pytest.mark.kafka
+async def test_two_collectors_share_the_instances_and_one_takes_over_from_the_other(topics: TestTopics) -> None:
+    ports_ = [ports.choose_free("127.0.0.1") for _ in range(2)]
+    peers = [f"http://127.0.0.1:{port}" for port in ports_]
+    async with ScriptedServer() as server:
+        server.answers = {"/metrics": ok(PAGE), "/health": ok(b"")}
+        found = [
+            settings_for(topics.bootstrap, topics.prefix, server.url, peers=peers, advertise=peer) for peer in peers
+        ]
+        many = [settings.model_copy(update={"pools": (pool_of(server.url, 20),)}) for settings in found]
+        first, second = (Collector(settings) for settings in many)
+        stops = [asyncio.Event(), asyncio.Event()]
+        for collector, port in zip((first, second), ports_, strict=True):
+            collector.probes.port = port
+        tasks = [asyncio.create_task(c.run(stop)) for c, stop in zip((first, second), stops, strict=True)]
+
+        def owned(collector: Collector) -> set[str]:
+            return {p.watch.instance for p in collector.pollers if collector.peers.owns(p.watch.instance)}
+
+        async with asyncio.timeout(30):
+            while len(first.peers.live) + len(second.peers.live) < 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert owned(first) | owned(second) == {p.watch.instance for p in first.pollers}
+        assert not owned(first) & owned(second)
+        assert owned(first)
+        assert owned(second)
+        stops[0].set()
+        await tasks[0]
+        async with asyncio.timeout(3):
+            while len(owned(second)) < 20 or any(p.watch.page is None for p in second.pollers):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        stops[1].set()
+        await tasks[1]
+
+
+def pool_of(url: str, count: int) -> PoolSettings:
+    instances = tuple(InstanceSettings(id=f"gpu-{n}", url=url) for n in range(count))
+    return PoolSettings(name="p", models=("*",), instances=instances)
+
+
+async def test_a_task_that_dies_turns_readiness_off_and_is_started_again() -> None:
+    """F46."""
+    async with ScriptedServer() as server:
+        server.answers = {"/metrics": ok(PAGE), "/health": ok(b"")}
+        async with collecting(settings_for(NOWHERE, "t", server.url)) as collector:
+            poller = collector.pollers[0]
+            watch, poller.watch = poller.watch, None  # type: ignore[assignment]  # whatever it is that kills it
+            dead = "poll gpu-1 is not running"
+            async with asyncio.timeout(10):
+                while dead not in json.loads(await wait_for_page(collector, "/readyz", 503))["problems"]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            poller.watch = watch
+            async with asyncio.timeout(10):
+                while dead in json.loads(await wait_for_page(collector, "/readyz", 503))["problems"]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            collector.emitter.buffered = 0

@@ -4,8 +4,12 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import closing
+from typing import Any
+
+import pytest
 
 from evenload.collector.fakes import ScriptedServer, ok
+from evenload.collector.models import listed
 from evenload.collector.poller import Poller
 from evenload.collector.watch import Watch
 from evenload.schemas import EngineGauges, Event, Membership
@@ -13,8 +17,11 @@ from evenload.schemas import EngineGauges, Event, Membership
 PAGE = b"vllm:num_requests_running 3\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.5\n"
 
 
-def poller_of(server: ScriptedServer, events: list[Event], timeout_s: float = 0.2) -> Poller:
-    return Poller(Watch("gpu-1", 20), server.url, timeout_s, events.append)
+MODELS = ok(b'{"object": "list", "data": [{"id": "m"}]}')
+
+
+def poller_of(server: ScriptedServer, events: list[Event], timeout_s: float = 0.2, **more: Any) -> Poller:
+    return Poller(Watch("gpu-1", 20), server.url, timeout_s, events.append, **more)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -90,3 +97,90 @@ async def test_a_poll_never_takes_longer_than_its_limit() -> None:
             await poller.poll()
         assert time.monotonic() - begun_s < 2
     assert [type(event) for event in events] == [EngineGauges]
+
+
+async def test_an_engine_is_ready_when_it_lists_a_model_that_it_is_to_serve() -> None:
+    """F44."""
+    events: list[Event] = []
+    async with ScriptedServer() as server:
+        server.answers = {"/metrics": ok(PAGE), "/health": ok(b""), "/v1/models": ok(b'{"data": []}')}
+        with closing(poller_of(server, events, models=("n", "m"))) as poller:
+            await poller.poll()
+            server.answers["/v1/models"] = ok(b'{"data": [{"id": "other"}]}')
+            await poller.poll()
+            assert [e.cause for e in events if isinstance(e, Membership)] == ["model_not_loaded"]
+            server.answers["/v1/models"] = MODELS
+            await poller.poll()
+            await poller.poll()
+    assert [e.change for e in events if isinstance(e, Membership)] == ["not_ready", "ready"]
+    assert server.requests.count("/v1/models") == 3
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "wanted", "loaded"),
+    [
+        (200, b'{"data": [{"id": "a"}, {"id": "b"}]}', ("x", "b"), True),
+        (200, b'{"data": [{"id": "a"}]}', ("x",), False),
+        (200, b'{"data": [{"id": "a"}]}', (), True),
+        (200, b'{"data": []}', (), False),
+        (503, b'{"error": {"code": 503, "message": "Loading model"}}', (), False),
+        (404, b"", (), None),
+        (401, b"", (), None),
+        (200, b"<html>", (), None),
+        (200, b'{"data": 7}', (), None),
+        (200, b'{"data": [{"id": []}]}', (), None),
+    ],
+)
+def test_what_a_list_of_models_says(status: int, body: bytes, wanted: tuple[str, ...], loaded: bool | None) -> None:
+    assert listed(status, body, wanted) is loaded
+
+
+async def test_engines_other_than_vllm_may_call_their_model_what_they_like() -> None:
+    events: list[Event] = []
+    async with ScriptedServer() as server:
+        page = b"llamacpp:requests_processing 1\nllamacpp:requests_deferred 0\n"
+        models = ok(b'{"data": [{"id": "/models/qwen.gguf"}]}')
+        server.answers = {"/metrics": ok(page), "/health": ok(b""), "/v1/models": models}
+        with closing(poller_of(server, events, models=("qwen",))) as poller:
+            await poller.poll()
+            assert poller.endpoint.kind == "llamacpp"
+    assert events == [
+        EngineGauges(instance="gpu-1", running=1, waiting=0),
+        Membership(instance="gpu-1", change="ready"),
+    ]
+
+
+async def test_a_page_elsewhere_is_asked_there_and_health_here() -> None:
+    events: list[Event] = []
+    async with ScriptedServer() as server, ScriptedServer() as elsewhere:
+        server.answers = {"/health": ok(b"")}
+        elsewhere.answers = {"/pages/metrics": ok(b'nv_trt_llm_request_metrics{request_type="waiting"} 4\n')}
+        with closing(poller_of(server, events, metrics_url=elsewhere.url + "/pages/metrics")) as poller:
+            await poller.poll()
+    assert isinstance(events[0], EngineGauges)
+    assert (events[0].waiting, poller.endpoint.kind) == (4, "triton")
+    assert (server.requests, elsewhere.requests) == (["/health", "/v1/models"], ["/pages/metrics"])
+
+
+async def test_an_engine_without_a_page_is_ready_by_its_health() -> None:
+    events: list[Event] = []
+    async with ScriptedServer() as server:
+        server.answers = {"/health": ok(b"")}
+        with closing(poller_of(server, events)) as poller:
+            await poller.poll()
+    assert events == [Membership(instance="gpu-1", change="ready")]
+
+
+async def test_polls_of_one_instance_never_pile_up_and_hold_up_no_other() -> None:
+    """F46."""
+    events: list[Event] = []
+    async with ScriptedServer() as hanging, ScriptedServer() as good:
+        hanging.answers = {"/metrics": None}
+        good.answers = {"/metrics": ok(PAGE), "/health": ok(b""), "/v1/models": MODELS}
+        stuck, free = poller_of(hanging, [], timeout_s=5), poller_of(good, events, timeout_s=5)
+        tasks = [asyncio.create_task(poller.run(0)) for poller in (stuck, free)]
+        await until(lambda: free.polls >= 20)
+        assert (stuck.polls, hanging.connections) == (1, 1)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)

@@ -164,6 +164,26 @@ def test_a_thousand_concurrent_choices_differ_by_at_most_two() -> None:
     assert max(loads) - min(loads) <= 2
 
 
+@pytest.mark.parametrize("policy", ["predictive", "health-ramp", "peak-ewma-decay", "least-connections"])
+def test_a_burst_on_a_cold_fleet_whose_gauges_are_all_0_spreads_by_own_load(policy: str) -> None:
+    """F34: gauges lag by seconds, so 0 running and 0 waiting say nothing of the hundred requests under way."""
+    names = "abcde"
+    book = LeaseBook()
+    rng = random.Random(5)
+    chooser = POLICIES[policy]()
+    for _ in range(100):
+        views = [view(name, running=0, waiting=0, kv_usage=0.0, gauges_ms=NOW_MS) for name in names]
+        for one in views:
+            counts = book.counts(one.instance)
+            one.in_flight, one.awaiting = counts.in_flight, counts.awaiting
+            one.in_flight_tokens, one.awaiting_tokens = counts.in_flight_tokens, counts.awaiting_tokens
+        choice = chooser.choose(views, REQUEST, NOW_MS, rng)
+        book.book(views[choice.index].instance, 100, 0.0)
+    loads = [book.counts(name).in_flight for name in names]
+    assert min(loads) >= 12  # of 20 each; two draws that always took the first would leave some with none
+    assert max(loads) <= 28
+
+
 def test_health_ramp_asks_a_long_unmeasured_instance_one_question_at_a_time() -> None:
     rng = random.Random(6)
 

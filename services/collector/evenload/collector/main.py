@@ -16,6 +16,7 @@ from evenload.bus.forever import Forever
 from evenload.bus.snapshots import SnapshotReader
 from evenload.bus.topics import BusUnavailable, ensure_topics, specs
 from evenload.collector.metrics import CollectorMetrics
+from evenload.collector.peers import Peers
 from evenload.collector.poller import Poller
 from evenload.collector.probes import ProbeServer, Reply
 from evenload.collector.watch import Watch
@@ -35,11 +36,14 @@ def run(settings: Settings) -> None:
     """Poll and publish until SIGTERM or Ctrl-C, then flush and return.
 
     Raises:
-        SettingsError: there is nothing to watch, or the metrics port cannot be had.
+        SettingsError: there is nothing to watch, it is none of its peers, or the metrics port cannot be had.
         TopicMismatch, TopicRefused: Kafka's topics are not as the settings say.
     """
     if not settings.pools:
         raise SettingsError([Problem("settings", "pools", "a collector needs at least one pool of instances")])
+    own = settings.collector
+    if own.peers and own.advertise not in own.peers:  # for this process only: others may share the file
+        raise SettingsError([Problem("settings", "collector.advertise", "must be one of collector.peers")])
     asyncio.run(_until_signal(settings))
 
 
@@ -56,6 +60,7 @@ class Collector:
 
     Attributes:
         emitter: where events go.
+        peers: the other collectors, which share the instances.
         pollers: one per instance whose kind has a metrics page.
         probes: the pages on `collector.metrics_port`; its port is known once `run` has begun.
     """
@@ -76,11 +81,17 @@ class Collector:
         )
         self._reader = SnapshotReader(kafka.bootstrap, kafka.topic_prefix, kafka.partitions, self._take)
         self._clock = LogClock(time.time_ns() // 1_000_000, _mono_ms())  # the host's clock until a snapshot comes
-        self.pollers = [self._poller(instance) for instance in self._instances if instance.kind == "vllm"]
-        self._watches = {poller.watch.instance: poller.watch for poller in self.pollers}
+        self.peers = Peers(own.advertise or own.name, own.peers)
+        self.pollers = [
+            self._poller(instance, pool.models)
+            for pool in settings.pools
+            for instance in pool.instances
+            if instance.kind != "none"
+        ]
+        self._by_instance = {poller.watch.instance: poller for poller in self.pollers}
         self._tasks: list[Forever] = []
         self._registry = CollectorRegistry()
-        self._registry.register(CollectorMetrics(self.pollers, self.emitter))
+        self._registry.register(CollectorMetrics(self.pollers, self.emitter, self.peers))
         self.probes = ProbeServer(
             own.host,
             own.metrics_port,
@@ -106,6 +117,7 @@ class Collector:
     def _start(self) -> None:
         self.emitter.start()
         self._reader.start()
+        self.peers.start()
         for instance in self._instances:
             self._emit(Watch(instance.id, 0).joined())
         poll_s = self._settings.collector.poll_ms / 1000
@@ -117,6 +129,7 @@ class Collector:
     async def _leave(self) -> None:
         for task in self._tasks:
             await task.stop()
+        await self.peers.close()
         await self._reader.close()
         if not await self.emitter.close(_FLUSH_S):
             log.warning("left with telemetry undelivered")
@@ -139,9 +152,18 @@ class Collector:
             except BusUnavailable as error:
                 log.warning("waiting for Kafka: %s", error)
 
-    def _poller(self, instance: InstanceSettings) -> Poller:
+    def _poller(self, instance: InstanceSettings, models: tuple[str, ...]) -> Poller:
         own = self._settings.collector
-        return Poller(Watch(instance.id, own.poll_ms), instance.url, own.timeout_s, self._emit)
+        return Poller(
+            Watch(instance.id, own.poll_ms, own.stall_s * 1000),
+            instance.url,
+            own.timeout_s,
+            self._emit,
+            kind=instance.kind,
+            metrics_url=instance.metrics_url,
+            models=_served_names(instance, models),
+            owned=partial(self.peers.owns, instance.id),
+        )
 
     def _emit(self, event: Event) -> None:
         self.emitter.add(event, self._clock.now_ms(_mono_ms()))
@@ -152,13 +174,12 @@ class Collector:
         self._clock.anchor(batch.now_ms, now_ms)
         self.emitter.advise(partition, batch.linger_ms)
         for snapshot in batch.snapshots:
-            watch = self._watches.get(snapshot.state.instance)
-            for event in watch.on_snapshot(snapshot.state.ready, now_ms) if watch else ():
-                self._emit(event)
+            if poller := self._by_instance.get(snapshot.state.instance):
+                poller.on_snapshot(snapshot.state)
 
     def _not_ready(self) -> list[str]:
         """Return what does not work; empty when all does."""
-        problems = [f"{task.name} is not running" for task in self._tasks if not task.alive]
+        problems = [f"{task.name} is not running" for task in (*self._tasks, *self.peers.tasks) if not task.alive]
         if not self.emitter.alive:
             problems.append("the emitter is not running")
         if not self._reader.alive:
@@ -179,6 +200,12 @@ class Collector:
 
     def _metrics(self) -> Reply:
         return Reply(200, CONTENT_TYPE_PLAIN_0_0_4, generate_latest(self._registry))
+
+
+def _served_names(instance: InstanceSettings, models: tuple[str, ...]) -> tuple[str, ...]:
+    """What the instance calls the models of its pool; empty when it may serve any."""
+    names = instance.model_names
+    return () if "*" in models else tuple(names.get(model) or names.get("*") or model for model in models)
 
 
 def _mono_ms() -> float:

@@ -57,7 +57,7 @@ def _instance(dispatcher: Dispatcher, view: InstanceView, now_ms: int, reserve: 
     state, config = view.state, view.config
     ttft, error, queue = terms(state, state.tick, config)
     estimate_ms = ttft_estimate_ms(state, now_ms, config)
-    known = state.gauges_ms is not None and now_ms - state.gauges_ms < config.gauges_expire_ms
+    known = gauges_known(view, now_ms)
     return {
         "instance": view.instance,
         "score": round(view.score, 2),
@@ -88,6 +88,22 @@ def _instance(dispatcher: Dispatcher, view: InstanceView, now_ms: int, reserve: 
     }
 
 
+def gauges_known(view: InstanceView, now_ms: int) -> bool:
+    """Tell whether gauges came and have not expired."""
+    gauges_ms = view.state.gauges_ms
+    return gauges_ms is not None and now_ms - gauges_ms < view.config.gauges_expire_ms
+
+
+def _silence(view: InstanceView, now_ms: int) -> list[str]:
+    """Say what the engine does not say; it counts neither for nor against the instance."""
+    state = view.state
+    if not gauges_known(view, now_ms):
+        return ["its gauges stopped coming, so queue and KV cache are unknown"]
+    unsaid = {"queue": state.waiting, "KV cache": state.kv_usage}
+    lacking = " and ".join(name for name, value in unsaid.items() if value is None)
+    return [f"its page does not say its {lacking}: unknown, not 0"] if lacking else []
+
+
 def _why(view: InstanceView, parts: tuple[float, float, float], estimate_ms: float | None, now_ms: int) -> str:
     """Say in one sentence what the score is made of."""
     state, config = view.state, view.config
@@ -113,8 +129,8 @@ def _why(view: InstanceView, parts: tuple[float, float, float], estimate_ms: flo
         found.append(f"the queue costs {100 * config.queue_weight * queue:.1f} points")
     if raw_score(state, state.tick, config) > view.score:
         found.append(f"damping holds it at {view.score:.1f} while it warms up or recovers")
-    if state.gauges_ms is not None and now_ms - state.gauges_ms >= config.gauges_expire_ms:
-        found.append("its gauges stopped coming, so queue and KV cache are unknown")
+    if state.gauges_ms is not None:
+        found.extend(_silence(view, now_ms))
     if state.draining:
         found.append("it drains")
     return (", ".join(found)[:1].upper() + ", ".join(found)[1:] + ".") if found else "Nothing speaks against it."

@@ -3,14 +3,14 @@
 import re
 import socket
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from evenload.settings.base import LogSettings, Name, Port, Section
-from evenload.settings.pools import WEIGHED, AdmissionSettings, PoolSettings
+from evenload.settings.pools import WEIGHED, AdmissionSettings, PoolSettings, base_url
 from evenload.settings.problems import Location
 
 ENV_PREFIX = "EVENLOAD_"
@@ -157,6 +157,22 @@ class CollectorSettings(Section):
     metrics_port: Port = Field(8082, description="Port of the collector's own `/metrics` and readiness.")
     poll_ms: int = Field(250, ge=50, le=60_000, description="Time between two polls of an instance.")
     timeout_s: float = Field(1.0, gt=0, le=60, description="Limit of one poll.")
+    stall_s: float = Field(
+        30,
+        ge=1,
+        le=3600,
+        description="Time without a step, while requests run and nobody gets an answer, after which an engine is not "
+        "ready.",
+    )
+    peers: tuple[Annotated[str, AfterValidator(base_url)], ...] = Field(
+        (),
+        max_length=100,
+        description="Addresses of the `metrics_port` of all collectors, the same list for each; they share the "
+        "instances and take over from each other. Empty: it is the only one.",
+    )
+    advertise: Annotated[str, AfterValidator(base_url)] | None = Field(
+        None, max_length=2048, description="Which of `peers` this collector is."
+    )
     linger_ms_min: int = Field(20, ge=1, le=10_000, description="Shortest time that events wait for a batch.")
     linger_ms_max: int = Field(500, ge=1, le=10_000, description="Longest time that events wait for a batch.")
     buffer_events_max: int = Field(

@@ -51,6 +51,16 @@ def base_url(text: str) -> str:
     return text.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
+def page_url(text: str) -> str:
+    """Check the address of a page; a path that is not given is `/metrics`.
+
+    Raises:
+        PydanticCustomError: It is not `http(s)://host[:port][/path]`.
+    """
+    checked = base_url(text)
+    return text if urlsplit(text).path.strip("/") else checked + "/metrics"
+
+
 def host_port(url: str) -> str:
     """Derive an instance id from its URL: `http://gpu-1:8000/v1x` is `gpu-1:8000`."""
     parts = urlsplit(url)
@@ -75,8 +85,15 @@ class InstanceSettings(Section):
         description="Base address: `http(s)://host[:port][/prefix]`. A version at its end (`/v1`, `/api/v3`) takes the "
         "place of the `/v1` that clients ask for.",
     )
-    kind: Literal["vllm", "none"] = Field(
-        "vllm", description="Whose `/metrics` are polled; `none` for a provider without gauges, as with a preset."
+    kind: Literal["auto", "vllm", "sglang", "trtllm", "triton", "tgi", "llamacpp", "none"] = Field(
+        "auto",
+        description="Whose metrics are polled; `auto` finds out by what they say (docs/engines.md); `none` for a "
+        "provider without gauges, as with a preset.",
+    )
+    metrics_url: Annotated[str, AfterValidator(page_url)] | None = Field(
+        None,
+        max_length=2048,
+        description="Address of the metrics page if it is not below `url`, for instance Triton's port 8002.",
     )
     auth: Auth = Field(
         "bearer",
