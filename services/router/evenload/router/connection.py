@@ -152,8 +152,9 @@ class Connection(asyncio.Protocol):
             BadResponse: the rest of the body is not HTTP.
             Exception: whatever `sink` raised.
         """
+        self.resume()  # what waits here is handed on now; from here on `sink` says when not to read
         while self._chunks:
-            sink(self._take())
+            sink(self._cut())
         self._sink = sink
         try:
             while not self.complete:
@@ -205,6 +206,12 @@ class Connection(asyncio.Protocol):
             waiter.set_result(None)
 
     def _take(self) -> bytes:
+        data = self._cut()
+        if self._paused and self._buffered <= BUFFER_LOW_BYTES:
+            self.resume()
+        return data
+
+    def _cut(self) -> bytes:
         chunks = self._chunks
         if len(chunks) == 1 or self._buffered > JOIN_BYTES_MAX:
             data = chunks.popleft()
@@ -213,8 +220,6 @@ class Connection(asyncio.Protocol):
             data = b"".join(chunks)
             chunks.clear()
             self._buffered = 0
-        if self._paused and self._buffered <= BUFFER_LOW_BYTES:
-            self.resume()
         return data
 
     def _push(self) -> None:
@@ -222,7 +227,7 @@ class Connection(asyncio.Protocol):
         assert sink is not None
         try:
             while self._chunks:
-                sink(self._take())
+                sink(self._cut())
         except Exception as error:  # the reader's, who waits in `pipe`
             if self._waiter is not None and not self._waiter.done():
                 self._waiter.set_exception(error)
