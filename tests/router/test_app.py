@@ -1,5 +1,6 @@
 """What the router serves besides the hot endpoints: the list of models, metrics. Over real sockets."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -27,6 +28,31 @@ async def test_models_are_the_union_over_those_who_answer_without_duplicates_and
         assert await listed(f.url) == ["m1", "m2", "m3", "named"]
         assert (f.requests("a"), f.requests("b")) == (1, 1)
         assert (await post(f.url, STREAM)).status != 404  # any name is taken by the pool
+
+
+async def test_answers_about_models_carry_the_request_id() -> None:
+    async with fleet([models("m1")]) as f:
+        for path in ("/v1/models", "/v1/models/tiny"):
+            got = await post(f.url, b"", (b"x-request-id", b"mine"), path=path, method="GET")
+            assert (got.status, got.headers[b"x-request-id"]) == (200, b"mine")
+            assert b"request-id" not in got.headers
+            got = await post(f.url, b"", (b"anthropic-version", b"1"), path=path, method="GET")
+            assert got.headers[b"request-id"] == got.headers[b"x-request-id"]
+
+
+async def test_probes_may_be_asked_by_head() -> None:
+    async with fleet([]) as f:
+        _, _, port = f.url.rpartition(":")
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
+        for path in (b"healthz", b"readyz"):
+            writer.write(
+                b"HEAD /%b HTTP/1.1\r\nhost: h\r\n%b\r\n" % (path, b"connection: close\r\n" * (path == b"readyz"))
+            )
+        got = await reader.read()
+        writer.close()
+    assert got.count(b"HTTP/1.1 ") == 2
+    assert got.startswith(b"HTTP/1.1 200 ")
+    assert b"{" not in got
 
 
 async def test_an_instance_that_hangs_delays_the_list_of_models_by_two_seconds_at_most() -> None:

@@ -85,11 +85,22 @@ def test_what_is_given_wins_over_the_preset(tmp_path: Path) -> None:
         ({"url": "http://h", "headers": {"x": "a\r\nb: c"}}, r"not a header"),
         ({"url": "http://h", "query": {"api_key": "x"}}, r"credential"),
         ({"url": "http://h", "weight": 0}, r"greater than 0"),
+        ({"url": "http://h", "model_names": {"m": ""}}, r"at least 1 character"),
+        ({"url": "http://h/\u00fc"}, r"in ASCII"),
+        ({"id": "i", "url": "http://h\u00e4/v1"}, r"in ASCII"),
     ],
 )
 def test_what_cannot_work_is_refused_with_its_reason(given: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):
         instance(**given)
+
+
+def test_a_key_in_the_place_of_its_variable_is_not_repeated(tmp_path: Path) -> None:
+    file = tmp_path / "evenload.yaml"
+    file.write_text("pools: [{name: p, models: [m], instances: [{preset: openai, api_key_env: sk-secret}]}]")
+    with pytest.raises(SettingsError, match=r"api_key_env: must be the name of an environment variable") as caught:
+        load_settings(file, {}, {})
+    assert "sk-secret" not in str(caught.value)
 
 
 def test_a_refused_header_or_query_is_not_repeated(tmp_path: Path) -> None:

@@ -60,13 +60,15 @@ def create_app(
         models = ModelsPage(dispatcher, time.monotonic)
 
         @app.get("/v1/models")
-        async def get_models() -> dict[str, Any]:
+        async def get_models(request: FastRequest, response: Response) -> dict[str, Any]:
             """The models that are served here, in OpenAI's form."""
+            response.headers.update(_id_headers(request))
             return await models.read()
 
         @app.get("/v1/models/{name:path}", response_model=None, responses={404: {"description": "No pool serves it."}})
-        async def get_model(name: str, request: FastRequest) -> dict[str, Any] | Response:
+        async def get_model(name: str, request: FastRequest, response: Response) -> dict[str, Any] | Response:
             """One of them."""
+            response.headers.update(_id_headers(request))
             entry = next((entry for entry in (await models.read())["data"] if entry["id"] == name), None)
             return entry or _refuse(request, _no_such_model(name))
 
@@ -87,11 +89,14 @@ def create_app(
 
 
 def _add_probes(app: FastAPI, dispatcher: Dispatcher, telemetry: Telemetry, stale_view_ms: Callable[[], float]) -> None:
+    # Balancers and monitors also probe with HEAD.
+    @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
         """The process answers."""
         return {"status": "ok"}
 
+    @app.head("/readyz", include_in_schema=False)
     @app.get("/readyz", responses={503: {"description": "Not ready; the reasons are in the body."}})
     async def readyz(response: Response) -> dict[str, Any]:
         """Ready to take requests. Stale telemetry is told, but does not make a router unready: it routes on."""
@@ -137,12 +142,17 @@ def _no_such_model(name: str) -> ApiError:
 
 
 def _refuse(request: FastRequest, error: ApiError, more: Mapping[str, str] | None = None) -> Response:
-    request_id = own_request_id(dict(request.headers.raw))
+    headers = _id_headers(request)
     form = form_of(request.url.path, anthropic_client="anthropic-version" in request.headers)
-    headers = {"x-request-id": request_id.decode("ascii"), **(more or {})}
-    if form == "anthropic":
-        headers["request-id"] = headers["x-request-id"]
-    return Response(error.body(request_id, form), error.status, headers, media_type="application/json")
+    body = error.body(headers["x-request-id"].encode("ascii"), form)
+    return Response(body, error.status, {**headers, **(more or {})}, media_type="application/json")
+
+
+def _id_headers(request: FastRequest) -> dict[str, str]:
+    """Return the headers that tell the request's id, as the request's API names them."""
+    request_id = own_request_id(dict(request.headers.raw)).decode("ascii")
+    form = form_of(request.url.path, anthropic_client="anthropic-version" in request.headers)
+    return {"x-request-id": request_id} | ({"request-id": request_id} if form == "anthropic" else {})
 
 
 def _read_gauges(dispatcher: Dispatcher, telemetry: Telemetry, metrics: RouterMetrics) -> None:

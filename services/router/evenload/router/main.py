@@ -93,6 +93,7 @@ def run(settings: Settings, again: Callable[[], Settings] | None = None) -> None
             settings.router.max_url_bytes,
         ),
         proxy_headers=False,
+        ws="none",  # its refusals log the query, which may have a key, once per attempt
         lifespan="on",
         log_config=None,
         access_log=False,

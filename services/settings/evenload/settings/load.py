@@ -144,6 +144,11 @@ def _reason(detail: ErrorDetails) -> str:
         case "base_url" if any(mark in str(detail["input"]) for mark in "@?"):
             # A URL with a credential in it is not repeated: errors end up in logs.
             return message
+        case "string_pattern_mismatch" if location[-1] == "api_key_env":
+            # Most likely it is the key itself.
+            return (
+                "must be the name of an environment variable, of letters, digits and _; the key stands in the variable"
+            )
         case "preset" | "auth" | "header" | "query":
             return message
         case "literal_error":

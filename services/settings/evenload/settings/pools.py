@@ -48,6 +48,8 @@ def base_url(text: str) -> str:
         raise PydanticCustomError("base_url", URL_SHAPE + "; name the variable that holds a key in api_key_env")
     if parts.query or parts.fragment or any(c.isspace() for c in text):
         raise PydanticCustomError("base_url", URL_SHAPE + ", without query, fragment or spaces")
+    if not (text.isascii() and text.isprintable()):
+        raise PydanticCustomError("base_url", URL_SHAPE + " in ASCII: a path percent-encoded, a host as xn--...")
     return text.rstrip("/").removesuffix("/v1").rstrip("/")
 
 
@@ -112,7 +114,7 @@ class InstanceSettings(Section):
     region: str | None = Field(
         None, pattern=r"^[a-z0-9-]+$", max_length=64, description="AWS region, for preset `bedrock` and `sigv4`."
     )
-    model_names: dict[str, str] = Field(
+    model_names: dict[str, Annotated[str, Field(min_length=1)]] = Field(
         default_factory=dict,
         max_length=1000,
         description="The instance's name of a model (at Azure: deployment) by the name that clients ask for; `*` for "
