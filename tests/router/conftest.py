@@ -19,13 +19,12 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run what stands on a stage twice."""
     if inspect.iscoroutinefunction(metafunc.function) and any(hasattr(metafunc.module, name) for name in STAGES):
-        metafunc.fixturenames.append("http_server")
         metafunc.parametrize("http_server", stage.SERVERS, indirect=True)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def http_server(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Name of the server that `stage` and `fleet` use during the test."""
-    stage.server = request.param
-    yield request.param
+    """Name of the server that `stage` and `fleet` use during the test; without `autouse` only who asks would get it."""
+    stage.server = getattr(request, "param", stage.SERVERS[0])
+    yield stage.server
     stage.server = stage.SERVERS[0]

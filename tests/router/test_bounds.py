@@ -126,6 +126,23 @@ async def test_a_reader_of_a_kilobyte_a_second_holds_less_than_a_mebibyte_and_st
         assert s.ends == [("a", "client_gone", "client_left")]
 
 
+@pytest.mark.parametrize("frame_bytes", [200, 16_000, 65_000])
+async def test_a_reader_that_stops_reading_stops_the_engine(frame_bytes: int) -> None:
+    big = chunk(content("x" * frame_bytes))
+    burst = big * (256_000 // frame_bytes)  # more than one read, so that some of it waits when the stream begins
+    script: list[Any] = [SSE_HEAD, chunk(role()), *([burst] * 400), chunk(finish()), END]
+    async with stage(script) as s:
+        client = slow_reader(s.url, json.dumps(STREAM).encode())
+        await asyncio.get_running_loop().sock_recv(client, 1024)
+        written = -1
+        while written != s.engines[0].written_bytes:
+            written = s.engines[0].written_bytes
+            await asyncio.sleep(0.5)
+        client.close()
+        assert 0 < written < 20 * MIB
+        await until(lambda: s.engines[0].aborts == 1 and s.dispatcher.in_flight == 0)
+
+
 async def test_a_body_of_32_mib_passes_by_default_and_a_longer_one_is_refused_unread() -> None:
     body = b'{"model":"m","prompt":"' + b"x" * (32 * MIB - 25) + b'"}'
     assert len(body) == 32 * MIB == Limits().body_bytes_max
