@@ -34,18 +34,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Results(Path(report)), "conformance-results")
 
 
-# What is known to fail, and why. Strict: when it holds, the entry goes.
-KNOWN_OF_EVENLOAD: dict[str, str] = {}  # name of a test: why it fails there
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if os.environ.get("CONFORMANCE_URL") or os.environ.get("CONFORMANCE_PEER", "evenload") not in ("", "evenload"):
-        return
-    for item in items:
-        if item.path.parent == HERE and item.name in KNOWN_OF_EVENLOAD:
-            item.add_marker(pytest.mark.xfail(reason=KNOWN_OF_EVENLOAD[item.name], raises=AssertionError))
-
-
 def _given_ports() -> list[int]:
     given = os.environ.get("CONFORMANCE_PORTS", "")
     return [int(port) for port in given.replace(",", " ").split()]

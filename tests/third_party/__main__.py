@@ -135,7 +135,7 @@ def router(engines: list[str], folder: Path) -> tuple[ChildSpec, str]:
         {"name": name, "models": models, "instances": [{"url": url + path, "kind": "none"} for url in engines]}
         for name, models, path in (
             ("openai", ["gpt-4o", "text-embedding-3-small"], ""),
-            ("anthropic", ["claude-sonnet-4-5"], "/anthropic"),
+            ("anthropic", ["messages-model"], "/anthropic"),
         )
     ]
     for pool in pools:

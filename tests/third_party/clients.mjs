@@ -68,11 +68,11 @@ await step("openai: a stream that the client leaves", async () => {
 await step("openai: an unknown model is a NotFoundError", () =>
   refused(openai.chat.completions.create({ model: "nobody-has-this", messages }), 404));
 await step("anthropic: messages", async () => {
-  const answer = await anthropic.messages.create({ model: "claude-sonnet-4-5", max_tokens: 64, messages });
+  const answer = await anthropic.messages.create({ model: "messages-model", max_tokens: 64, messages });
   assert.ok(answer.content[0].text);
 });
 await step("anthropic: messages, streamed", async () => {
-  const final = await anthropic.messages.stream({ model: "claude-sonnet-4-5", max_tokens: 64, messages }).finalMessage();
+  const final = await anthropic.messages.stream({ model: "messages-model", max_tokens: 64, messages }).finalMessage();
   assert.ok(final.content[0].text);
   assert.equal(final.stop_reason, "end_turn");
 });

@@ -9,6 +9,7 @@ Role-only, empty, comment, keep-alive and unreadable frames are not content. A f
 looked into, counts as content and is counted.
 """
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import msgspec
@@ -41,7 +42,7 @@ class SseError(msgspec.Struct, frozen=True):
     verdict: Verdict
 
 
-class SseObserver:
+class SseObserver(ABC):
     """Watches one stream; protocols are subclasses.
 
     Args:
@@ -200,14 +201,14 @@ class SseObserver:
 
     # Of a protocol.
 
+    @abstractmethod
     def _payload(self, payload: bytes, *, is_error: bool = False) -> None:
         """Look at the data of one frame; `is_error` if the event is named so."""
-        raise NotImplementedError
 
-    def _end_mark(self) -> None:
+    def _end_mark(self) -> None:  # noqa: B027  not every protocol has one
         """`[DONE]` has come; not every protocol knows it."""
 
-    def _passed_oversized(self, head: bytes) -> None:
+    def _passed_oversized(self, head: bytes) -> None:  # noqa: B027  nor has to know of it
         """A frame over the limit is over; it began with `head`."""
 
     # For protocols.
