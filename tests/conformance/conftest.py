@@ -25,7 +25,6 @@ from .target import Target
 
 SETTLE_S = 75.0  # a peer's breaker may be open for a minute
 ASIDE_S = 12.0
-HERE = Path(__file__).parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
