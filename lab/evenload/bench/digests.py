@@ -6,23 +6,25 @@ imports of `evenload.routing`; everything else that a run touches is in the dige
 
 import ast
 import hashlib
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from evenload import routing, schemas, scoring, sim
+from evenload import routing, schemas, scoring, sim, workload
 from evenload.routing import POLICIES
 from evenload.sim.policies import policy_name
 
 _ROUTING = Path(next(iter(routing.__path__)))
 _CORE_OF_ROUTING = ("policy", "view", "leases", "backlog", "exclusion", "log_clock", "prefixes")
+_INPUTS = Path(__file__).with_name("inputs.py")
 _LEFT_OUT_OF_SIM = ("comparison.py",)
 
 
 @cache
 def core_digest() -> str:
     """Return a digest of everything but the policies and the scenarios' data."""
-    files = [_ROUTING / f"{name}.py" for name in _CORE_OF_ROUTING]
-    for package in (schemas, scoring, sim):
+    files = [_INPUTS, *_with_imports(_CORE_OF_ROUTING)]
+    for package in (schemas, scoring, sim, workload):
         files += sorted(Path(next(iter(package.__path__))).glob("*.py"))
     return _digest([path for path in files if path.name not in _LEFT_OUT_OF_SIM])
 
@@ -33,14 +35,19 @@ def policy_digest(spec: str) -> str:
     policy = POLICIES.get(policy_name(spec))
     if policy is None:
         return ""
-    todo, seen = [policy.__module__.rpartition(".")[2]], set[str]()
+    return _digest(_with_imports([policy.__module__.rpartition(".")[2]]))
+
+
+def _with_imports(names: Iterable[str]) -> list[Path]:
+    """Return the files of these modules of `evenload.routing` and of what they import of it."""
+    todo, seen = list(names), set[str]()
     while todo:
         name = todo.pop()
         if name in seen or not (_ROUTING / f"{name}.py").is_file():
             continue
         seen.add(name)
         todo += _imported(_ROUTING / f"{name}.py")
-    return _digest([_ROUTING / f"{name}.py" for name in sorted(seen)])
+    return [_ROUTING / f"{name}.py" for name in sorted(seen)]
 
 
 def _imported(path: Path) -> list[str]:
