@@ -78,6 +78,7 @@ class Collector:
             linger_ms_min=own.linger_ms_min,
             linger_ms_max=own.linger_ms_max,
             buffer_events_max=own.buffer_events_max,
+            spool=settings.spool,
         )
         self._reader = SnapshotReader(kafka.bootstrap, kafka.topic_prefix, kafka.partitions, self._take)
         self._clock = LogClock(time.time_ns() // 1_000_000, _mono_ms())  # the host's clock until a snapshot comes

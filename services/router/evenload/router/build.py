@@ -103,6 +103,7 @@ def build(
         linger_ms_max=collector.linger_ms_max,
         buffer_events_max=collector.buffer_events_max,
         on_ack=on_ack,
+        spool=settings.spool,
     )
     view = FleetView(configs, partitions, emitter.incarnation, wall_ms)
     decisions = RecordSender(

@@ -25,6 +25,7 @@ from evenload.settings.pools import (
 )
 from evenload.settings.problems import Problem, SettingsError
 from evenload.settings.reference import reference
+from evenload.settings.spool import SpoolSettings
 
 __all__ = [
     "ANY_MODEL",
@@ -44,6 +45,7 @@ __all__ = [
     "ScoringSettings",
     "Settings",
     "SettingsError",
+    "SpoolSettings",
     "TimeoutSettings",
     "backend_keys",
     "config_path",

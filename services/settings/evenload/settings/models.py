@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from evenload.settings.base import LogSettings, Name, Port, Section
 from evenload.settings.pools import WEIGHED, AdmissionSettings, PoolSettings, base_url
 from evenload.settings.problems import Location
+from evenload.settings.spool import SpoolSettings
 
 ENV_PREFIX = "EVENLOAD_"
 ENV_DELIMITER = "__"
@@ -227,6 +228,7 @@ class Settings(BaseSettings):
     router: RouterSettings = Field(default_factory=RouterSettings, description="One router replica.")
     scorer: ScorerSettings = Field(default_factory=ScorerSettings, description="One scorer worker.")
     collector: CollectorSettings = Field(default_factory=CollectorSettings, description="The poller.")
+    spool: SpoolSettings = Field(default_factory=SpoolSettings, description="Telemetry on disk while Kafka is away.")
     broker: BrokerSettings = Field(default_factory=BrokerSettings, description="The embedded Kafka.")
     demo: DemoSettings = Field(default_factory=DemoSettings, description="The demo.")
     log: LogSettings = Field(default_factory=LogSettings, description="Logging of every process.")
