@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from evenload.bus.emitter import Emitter, Placed
+from evenload.bus.spool_metrics import SpoolMetrics
 from evenload.schemas import Batch, FirstToken
 from evenload.settings import SpoolSettings
 from tests.bus.scripted import ScriptedLink, sequences
@@ -102,6 +104,39 @@ async def test_what_kafka_does_not_take_goes_to_disk_and_from_there_in_order_to_
     assert [batch.age_ms > 100 for batch in link.log[0]][:1] == [True]
     assert one.overflow is not None
     assert one.overflow.folder.figures.bytes == 0
+
+
+def metrics(one: Emitter) -> dict[str, float]:
+    """The metrics page, by series."""
+    registry = CollectorRegistry()
+    registry.register(SpoolMetrics(one))
+    lines = generate_latest(registry).decode().splitlines()
+    pairs = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
+    return {series: float(value) for series, value in pairs}
+
+
+async def test_metrics_show_what_is_on_disk_and_what_is_lost_by_reason(tmp_path: Path) -> None:
+    link, load = ScriptedLink(), Load()
+    one = emitter(tmp_path, link, buffer_events_max=100)
+    async with one:
+        load.add(one, 90)
+        await until(lambda: one.buffered == 0)
+        load.add(one, 130)
+        page = metrics(one)
+        assert page["evenload_spool_up"] == 1
+        assert page["evenload_spool_events"] == page["evenload_spool_written_events_total"] == 90
+        assert page["evenload_spool_records"] == PARTITIONS
+        assert page["evenload_spool_bytes"] > 1_000
+        assert 0.1 < page["evenload_spool_oldest_seconds"] < 10
+        assert page["evenload_spool_damaged_segments_total"] == 0
+        assert page['evenload_telemetry_lost_events_total{reason="buffer_full"}'] == 30
+        link.up.set()
+        assert await one.flush()
+    load.add(one, 5)
+    page = metrics(one)
+    assert page['evenload_telemetry_lost_events_total{reason="closed"}'] == 5
+    assert page['evenload_telemetry_lost_events_total{reason="unreadable"}'] == 0
+    assert page["evenload_spool_up"] == page["evenload_spool_bytes"] == page["evenload_spool_oldest_seconds"] == 0
 
 
 async def test_while_kafka_takes_everything_the_disk_is_not_used(tmp_path: Path) -> None:

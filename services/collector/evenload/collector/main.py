@@ -14,6 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from evenload.bus.emitter import Emitter
 from evenload.bus.forever import Forever
 from evenload.bus.snapshots import SnapshotReader
+from evenload.bus.spool_metrics import SpoolMetrics
 from evenload.bus.topics import BusUnavailable, ensure_topics, specs
 from evenload.collector.metrics import CollectorMetrics
 from evenload.collector.peers import Peers
@@ -92,6 +93,7 @@ class Collector:
         self._by_instance = {poller.watch.instance: poller for poller in self.pollers}
         self._tasks: list[Forever] = []
         self._registry = CollectorRegistry()
+        self._registry.register(SpoolMetrics(self.emitter))
         self._registry.register(CollectorMetrics(self.pollers, self.emitter, self.peers))
         self.probes = ProbeServer(
             own.host,

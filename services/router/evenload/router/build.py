@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from evenload.bus.emitter import Emitter
 from evenload.bus.records import RecordSender
 from evenload.bus.snapshots import SnapshotReader
+from evenload.bus.spool_metrics import SpoolMetrics
 from evenload.bus.topics import partition_for, topic_names
 from evenload.router.admission import Admission, Gate
 from evenload.router.app import Lifespan, Part, create_app
@@ -116,6 +117,7 @@ def build(
     tracing = tracing or _tracing(router)
     client_keys = None if router.keys_file is None else read_keys(router.keys_file)
     metrics = RouterMetrics()
+    metrics.registry.register(SpoolMetrics(emitter))
     dispatcher = Dispatcher(
         router=router.name,
         pools=pools_of(settings),
