@@ -75,10 +75,25 @@ def run(settings: Settings, again: Callable[[], Settings] | None = None) -> None
     """
     if not settings.pools:
         raise SettingsError([Problem("settings", "pools", "a router needs at least one pool of instances")])
-    _raise_open_files()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # else one that comes too early ends the process
     environ = dict(os.environ)
     router = build(settings, environ)
+    serve(router, Reloads(router, again, environ) if again else None)
+
+
+def serve(router: Router, reloads: Reloads | None = None) -> None:
+    """Serve a built router, for those who embed it; `run` is this with a router of its own.
+
+    Args:
+        router: built, and not served yet.
+        reloads: what SIGHUP asks for.
+
+    Raises:
+        KeyboardInterrupt: it was ended by Ctrl-C, after everything was put in order.
+        SettingsError: an address cannot be listened on.
+    """
+    settings = router.settings
+    _raise_open_files()
     listeners = [_listen(settings.router.host, settings.router.port, "router.port")]
     if settings.router.admin_listen is not None:
         listeners.append(_listen(*settings.router.admin_address, "router.admin_listen"))
@@ -107,7 +122,7 @@ def run(settings: Settings, again: Callable[[], Settings] | None = None) -> None
     own, incarnation = settings.router, router.dispatcher.emitter.incarnation
     log.info("router %s, incarnation %x, listens on http://%s:%d", own.name, incarnation, own.host, own.port)
     _freeze()
-    server = _Server(config, router, Reloads(router, again, environ) if again else None)
+    server = _Server(config, router, reloads)
     server.run(sockets=listeners)
     if server.interrupted:
         raise KeyboardInterrupt
