@@ -215,7 +215,8 @@ async def test_what_is_observed_while_kafka_is_away_is_in_the_log_once_and_in_or
         print(
             f"\nKafka away for {away_s:.0f} s, {sum(n for _, n in lives)} events observed at {EVENTS_PER_S:.0f}/s "
             f"beside those of {len(clients.answered)} answers; {stored:.0f} on disk when it was started, none "
-            f"{took_s:.1f} s after it answered; {len(read)} records, {late} older than 10 s, {len(read) - once} repeated"
+            f"{took_s:.1f} s after it answered; {len(read)} records, {late} older than 10 s, "
+            f"{len(read) - once} repeated"
         )
         for phase in clients.took_ms:
             p50, p95, p99 = clients.percentiles(phase)
