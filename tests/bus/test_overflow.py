@@ -256,6 +256,24 @@ async def test_two_processes_of_one_name_do_not_share_a_folder_and_both_work(
     assert told(link.log) == load.observed
 
 
+async def test_a_process_that_had_no_folder_takes_it_at_its_end_if_it_is_free_by_then(tmp_path: Path) -> None:
+    away, load = ScriptedLink(), Load()
+    one, other = emitter(tmp_path, away), emitter(tmp_path, away)
+    for process in (one, other):
+        process.start()
+        assert process.overflow is not None
+        await until(process.overflow.ready.is_set)
+        load.add(process, 100)
+    for process in (one, other):
+        assert not await process.close(0.1)
+        assert (process.buffered, process.lost_events) == (0, 0)
+    link = ScriptedLink()
+    link.up.set()
+    async with emitter(tmp_path, link) as one:
+        await until(lambda: one.sent_events == 200)
+    assert told(link.log) == load.observed
+
+
 async def test_the_disk_is_emptied_no_faster_than_the_settings_say(tmp_path: Path) -> None:
     link, load = ScriptedLink(), Load()
     async with emitter(tmp_path, link, drain_events_per_s=30_000) as one:

@@ -122,6 +122,8 @@ class Overflow:
                 for lane in self._lanes:
                     lane.release()
                     lane.close_open()
+                if not self.folder.is_open:  # whoever had it may have gone
+                    await self._open()
                 while self.folder.is_open and await self._move(everything=True):
                     pass
                 await self._call(self.folder.close)
