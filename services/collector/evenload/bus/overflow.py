@@ -186,9 +186,13 @@ class Overflow:
         if sum(map(len, written.values())) < sum(map(len, batches.values())):
             self._next_move_s = asyncio.get_running_loop().time() + _FULL_S
             log.warning("spool: %s takes no more, %d bytes are there", self.folder.path, self.folder.figures.bytes)
-        for args in done:
-            await self.acknowledge(*args)
+        # All at once and before anything else: whoever sends counts on that order.
+        await self._call(self._forget, [args for args in done if args[2]])
         return any(written.values())
+
+    def _forget(self, acked: Sequence[tuple[int, Position, int, int]]) -> None:
+        for args in acked:
+            self.folder.acknowledge(*args)
 
     def _entry(self, batch: Pending, wall_ms: float, mono_ms: float) -> Entry:
         opened_ms = batch.opened_s * 1000
@@ -196,14 +200,14 @@ class Overflow:
 
     def _settle(
         self, lane: Lane, batches: Sequence[Pending], positions: Sequence[Position]
-    ) -> tuple[Lane, Position, int, int]:
-        """Note what is on disk now; returns, for `acknowledge`, what Kafka took while it was written."""
+    ) -> tuple[int, Position, int, int]:
+        """Note what is on disk now; returns what Kafka took while it was written, as for `folder.acknowledge`."""
         moved = list(zip(batches, positions, strict=False))
         self.stored_events += sum(len(batch.events) for batch, _ in moved)
         acked = [(batch, position) for batch, position in moved if batch.seq < lane.acked]
         self._on_stored(lane, lane.stored(moved[len(acked) :]))
         events = sum(len(batch.events) for batch, _ in acked)
-        return lane, acked[-1][1] if acked else (0, 0), len(acked), events
+        return lane.partition, acked[-1][1] if acked else (0, 0), len(acked), events
 
     async def _call(self, work: Callable[..., _T], *args: object) -> _T:
         """Do file work in the thread. What it leaves in the spool is known here in the order of the calls."""
