@@ -1,0 +1,232 @@
+"""Steps with engines that are full, killed and told to stop."""
+
+import asyncio
+from collections import Counter
+
+from .chat import Load, Said, ask, client, many, question
+from .engine import SEQUENCES, RealEngine
+from .front import IDLE_S
+from .world import Check, World, said
+
+QUEUED_MAX = 2
+DRAIN_S = 10
+LONG = 440  # tokens, some seconds of stream; prompt and answer fit into the context
+SHORT = 150  # less than what it finishes when it drains
+STREAMS = 8
+CROWD = 40
+SETTLE_S = 2.0
+
+
+async def saturated(world: World) -> list[Check]:
+    """One engine is full: it refuses inside a 200, and nobody notices."""
+    tight = world.tight
+    async with client() as asker:
+        crowd = asyncio.create_task(many(asker, tight.url, SEQUENCES + QUEUED_MAX, tokens=LONG))
+        full_s = await world.within(lambda: world.front.of(tight)["waiting"] == QUEUED_MAX, 10)
+        before = world.front.attempts(tight)
+        direct = await asyncio.gather(
+            ask(asker, tight.url, question(tokens=1)), ask(asker, tight.url, question(tokens=1, stream=False))
+        )
+        await world.page(tight, "full")
+        world.record.json("full-fleet", _view(world))
+        through = await many(asker, world.front.url, 12, tokens=8)
+        await crowd
+    for name, answer in zip(("full-stream", "full-plain"), direct, strict=True):
+        world.record.answer(name, answer)
+    refusals = f"stream: {direct[0].status} {direct[0].verdict}; plain: {direct[1].status}"
+    verdicts = Counter(each.verdict for each in through)
+    after = world.front.attempts(tight)
+    tried = {kind: after[kind] - before.get(kind, 0) for kind in after if after[kind] > before.get(kind, 0)}
+    return [
+        Check(
+            "the router knows that it is full", f"{QUEUED_MAX} waiting seen after {said(full_s)}", full_s is not None
+        ),
+        Check(
+            "asked directly it refuses: a stream by an error inside a 200, else by a 503",
+            refusals,
+            (direct[0].status, direct[0].verdict, direct[1].status) == (200, "leaked", 503),
+        ),
+        Check(
+            "12 streams through the router meanwhile are whole",
+            f"{_counts(verdicts)}; attempts at {tight.name}: {_counts(tried) or 'none'}",
+            verdicts == {"whole": 12},
+        ),
+    ]
+
+
+async def killed(world: World) -> list[Check]:
+    """kill -9 of an engine core under load."""
+    tight = world.tight
+    async with Load(world.front.url, STREAMS, tokens=LONG) as load, client() as asker:
+        own = asyncio.create_task(ask(asker, tight.url, question(tokens=LONG)))
+        await asyncio.sleep(SETTLE_S)
+        here = int(world.front.of(tight)["in_flight"])
+        tight.kill_core()
+        healths = asyncio.create_task(_healths(tight, 3.0))
+        out_s = await world.within(lambda: bool(world.front.of(tight)["excluded"]), 10)
+        world.record.json("killed-fleet", _view(world))
+        world.record.answer("killed-stream", await own)
+        await asyncio.sleep(SETTLE_S)
+        cut = len(load.results)
+        await asyncio.sleep(3 * SETTLE_S)
+    broken = [each for each in load.results if each.verdict != "whole"]
+    for each in broken[:1]:
+        world.record.answer("killed-stream-routed", each)
+    after = Counter(each.verdict for each in load.results[cut:])
+    reason = world.front.of(tight)["why"]
+    world.record.json("killed-health", await healths)
+    direct = await own
+    checks = [
+        Check(
+            "a stream of its own ends with an error, framed as if it were whole",
+            _ending(direct),
+            direct.verdict == "told",
+        ),
+        Check(
+            "through the router, streams that had content are told, all else is made good",
+            f"{here} were there; {_counts(load.verdicts)}",
+            load.verdicts.keys() <= {"whole", "told"} and load.verdicts["told"] <= here,
+        ),
+        Check("it is out of use within 5 s", f"after {said(out_s)}: {reason}", out_s is not None and out_s <= 5),
+        Check("later streams are all whole", _counts(after), set(after) == {"whole"}),
+        Check("/health meanwhile", ", ".join(await healths), None),
+    ]
+    return [*checks, await world.again(tight)]
+
+
+async def drained(world: World) -> list[Check]:
+    """SIGTERM to an engine that finishes what runs; then the other one alone, with a crowd before it."""
+    roomy = world.roomy
+    async with client() as asker:
+        streams = [asyncio.create_task(ask(asker, roomy.url, question(tokens=SHORT))) for _ in range(2)]
+        async with Load(world.front.url, STREAMS, tokens=SHORT) as load:
+            await asyncio.sleep(SETTLE_S / 2)
+            roomy.terminate()
+            await asyncio.sleep(0.3)
+            refused = await ask(asker, roomy.url, question(tokens=1, stream=False))
+            refused_stream = await ask(asker, roomy.url, question(tokens=1))
+            health = roomy.health()
+            out_s = await world.within(lambda: bool(world.front.of(roomy)["excluded"]), 10)
+            world.record.json("draining-fleet", _view(world))
+            await _page_if_any(world, roomy, "draining")
+            await asyncio.gather(*streams)
+            gone_s = await world.within(lambda: not roomy.child.running, DRAIN_S + 20)
+        crowd = await many(asker, world.front.url, CROWD, tokens=SHORT)
+    for name, answer in (
+        ("draining-plain", refused),
+        ("draining-stream", refused_stream),
+        ("drained", streams[0].result()),
+    ):
+        world.record.answer(name, answer)
+    verdicts = Counter(task.result().verdict for task in streams)
+    refusals = [each for each in crowd if each.verdict != "whole"]
+    for each in refusals[:1]:
+        world.record.answer("crowd-refused", each)
+    checks = [
+        Check("streams of its own are finished", _counts(verdicts), set(verdicts) == {"whole"}),
+        Check(
+            "new requests are refused while /health says 200",
+            f"plain {refused.status}, stream {refused_stream.status}; /health {health}",
+            refused.status == 500 and health == "200",
+        ),
+        Check("streams through the router: all whole", _counts(load.verdicts), set(load.verdicts) == {"whole"}),
+        Check(
+            "it is out of use within 5 s",
+            f"after {said(out_s)}; gone after {said(gone_s)}",
+            out_s is not None and out_s <= 5,
+        ),
+        Check(
+            f"{CROWD} at once before the one that is left: whole, or refused with 429 or 503 and when to come back",
+            _counts(Counter(each.verdict for each in crowd)) + "; " + _refusals(refusals),
+            all(each.status in (429, 503) and "retry-after" in each.headers for each in refusals),
+        ),
+    ]
+    return [*checks, await world.again(roomy)]
+
+
+async def stopped(world: World) -> list[Check]:
+    """SIGTERM by default, in the middle of streams: they go silent."""
+    tight = world.tight
+    async with client(3 * IDLE_S) as asker, Load(world.front.url, STREAMS, tokens=LONG) as load:
+        await asyncio.sleep(SETTLE_S)
+        own = asyncio.create_task(ask(asker, tight.url, question(tokens=LONG)))
+        await asyncio.sleep(1.0)
+        here = int(world.front.of(tight)["in_flight"])
+        tight.terminate()
+        healths = asyncio.create_task(_healths(tight, 6.0))
+        out_s = await world.within(lambda: bool(world.front.of(tight)["excluded"]), 20)
+        world.record.json("stopped-fleet", _view(world))
+        late = await ask(asker, tight.url, question(tokens=1, stream=False))
+        await _page_if_any(world, tight, "stopped")
+        await asyncio.sleep(IDLE_S + SETTLE_S)
+        settled = len(load.results)
+        await asyncio.sleep(2 * SETTLE_S)
+        direct = await own
+    after = Counter(each.verdict for each in load.results[settled:])
+    longest_s = max(each.gap_s for each in load.results)
+    world.record.answer("stopped-stream", direct)
+    world.record.answer("stopped-plain", late)
+    world.record.json("stopped-health", await healths)
+    for each in [each for each in load.results if each.verdict != "whole"][:1]:
+        world.record.answer("stopped-stream-routed", each)
+    return [
+        Check("its own stream", _ending(direct), None),
+        Check(
+            "/health and a new request meanwhile",
+            f"{', '.join(await healths)}; {late.status} {late.ending}",
+            None,
+        ),
+        Check(
+            f"through the router, {IDLE_S:g} s of silence end a stream that had content; all else is made good",
+            f"{here} were there; {_counts(load.verdicts)}; longest silence {longest_s:.1f} s",
+            load.verdicts.keys() <= {"whole", "told"} and load.verdicts["told"] <= here,
+        ),
+        Check(
+            "it is out of use within 5 s",
+            f"after {said(out_s)}: {world.front.of(tight)['why']}",
+            out_s is not None and out_s <= 5,
+        ),
+        Check("later streams are all whole", _counts(after), set(after) == {"whole"}),
+    ]
+
+
+async def _healths(engine: RealEngine, seconds: float) -> list[str]:
+    """Return what `/health` says, each time that it says something else."""
+    found: list[str] = []
+    began = asyncio.get_running_loop().time()
+    while (now := asyncio.get_running_loop().time()) - began < seconds:
+        health = await asyncio.to_thread(engine.health)
+        if not found or found[-1].partition(" at ")[0] != health:
+            found.append(f"{health} at {now - began:.1f} s")
+        await asyncio.sleep(0.1)
+    return found
+
+
+async def _page_if_any(world: World, engine: RealEngine, name: str) -> None:
+    try:
+        await world.page(engine, name)
+    except OSError as error:
+        world.record.json(f"{name}-no-page", type(error).__name__)
+
+
+def _view(world: World) -> dict[str, dict[str, object]]:
+    """Return what the router believes, less what differs with every run."""
+    names = ("score", "running", "waiting", "ready", "draining", "excluded", "saturations", "errors", "restarts", "why")
+    return {name: {key: each[key] for key in names} for name, each in world.front.fleet().items()}
+
+
+def _counts(counts: "Counter[str] | dict[str, float]") -> str:
+    return ", ".join(f"{count:g} {name}" for name, count in sorted(counts.items()))
+
+
+def _ending(answer: Said) -> str:
+    error = answer.observer.error
+    cause = f", error {error.code} ({error.verdict.cause})" if error else ""
+    return (
+        f"{answer.verdict}: {answer.ending} after {answer.seconds:.1f} s{cause}; longest silence {answer.gap_s:.1f} s"
+    )
+
+
+def _refusals(refusals: list[Said]) -> str:
+    found = Counter(f"{each.status} retry-after {each.headers.get('retry-after')}" for each in refusals)
+    return _counts(found) or "no refusal"
