@@ -78,7 +78,7 @@ def run(steps: Sequence[str], record: Path) -> dict[str, list[Check]]:
     logs = install.FOLDER / "logs"
     with ExitStack() as stack:
         roomy = RealEngine("roomy", ["--shutdown-timeout", str(steps_ill.DRAIN_S)], logs)
-        tight = RealEngine("tight", ["--max-num-queued-reqs", str(steps_ill.QUEUED_MAX)], logs)
+        tight = RealEngine("tight", ["--max-num-queued-reqs", str(steps_ill.UNFINISHED_MAX)], logs)
 
         def hurry() -> None:
             roomy.child.stop_now()

@@ -36,7 +36,7 @@ class World:
 
     Attributes:
         roomy: queues without a bound; on SIGTERM it finishes what runs, for up to 10 s.
-        tight: refuses when two requests wait; SIGTERM is its default one.
+        tight: refuses what is more than six requests at once; SIGTERM is its default one.
         folder: for what tools write.
     """
 

@@ -112,6 +112,10 @@ class EngineLife:
         self.core.set_slowdown(factor, self.now_ms())
         self._schedule()
 
+    def unfinished(self) -> tuple[Answer, ...]:
+        """The answers that are not complete."""
+        return tuple(self._answers.values())
+
     def end(self) -> None:
         """Stop the clock and forget all requests."""
         for handle in (self._timer, *self._held.values()):
