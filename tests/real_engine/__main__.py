@@ -23,7 +23,7 @@ from tests.conformance.peers import Uninstallable
 from . import install, steps_ill, steps_well
 from .engine import RealEngine
 from .front import Front
-from .record import Record
+from .record import Record, Results
 from .world import Check, World
 
 Step = Callable[[World], Awaitable[list[Check]]]
@@ -45,19 +45,22 @@ BEGIN, END = "<!-- seen: made by make real-engine -->", "<!-- end of seen -->"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the steps; 0 if all held, 1 if not, 2 if they could not be made."""
-    options = argparse.ArgumentParser(prog="python -m tests.real_engine", description=__doc__)
+    options = argparse.ArgumentParser(
+        prog="python -m tests.real_engine", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("steps", nargs="*", help=f"of {', '.join(STEPS)}; all without any")
     options.add_argument(
         "--record", type=Path, default=install.FOLDER / "record", help="folder for what was said (default %(default)s)"
     )
-    options.add_argument("--write", action="store_true", help=f"put what was seen into {PAGE.name}; needs all steps")
+    options.add_argument(
+        "--write", action="store_true", help=f"put what was seen last in each step into docs/{PAGE.name}"
+    )
     arguments = options.parse_args(argv)
     if unknown := set(arguments.steps).difference(STEPS):
         options.error(f"no such step: {', '.join(sorted(unknown))}; there are {', '.join(STEPS)}")
-    if arguments.write and arguments.steps:
-        options.error("--write needs all steps")
+    record = Record(arguments.record)
     try:
-        found = run(arguments.steps or list(STEPS), arguments.record)
+        found = run(arguments.steps or list(STEPS), record)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
@@ -65,13 +68,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"real-engine: {error}", file=sys.stderr)
         return 2
     if arguments.write:
-        write(found)
+        write(record.results())
     words = Counter(check.word for checks in found.values() for check in checks)
     print(f"\n{words['PASS']} hold, {words['FAIL']} do not", flush=True)
     return 1 if words["FAIL"] else 0
 
 
-def run(steps: Sequence[str], record: Path) -> dict[str, list[Check]]:
+def run(steps: Sequence[str], record: Record) -> dict[str, list[Check]]:
     """Start everything, make the steps, stop everything."""
     install.vllm()
     install.model()
@@ -93,7 +96,7 @@ def run(steps: Sequence[str], record: Path) -> dict[str, list[Check]]:
             print(f"  {engine.name} answers after {engine.wait():.0f} s", flush=True)
         print("Kafka, a scorer, a collector and a router are starting ...", flush=True)
         front = stack.enter_context(Front([roomy, tight], install.FOLDER))
-        world = World(roomy, tight, front, Record(record), install.FOLDER)
+        world = World(roomy, tight, front, record, install.FOLDER)
         return {name: _made(name, world) for name in steps}
 
 
@@ -106,6 +109,7 @@ def _made(name: str, world: World) -> list[Check]:
         checks = asyncio.run(_bounded(step, world))
     except (AssertionError, LookupError, OSError, ValueError, ChildFailedError, Uninstallable) as error:
         checks = [Check("the step can be made", f"{type(error).__name__}: {error}", False)]
+    world.record.result(name, [(check.expected, check.seen, check.word) for check in checks])
     for check in checks:
         print(f"  {check.word}  {check.expected}\n        {check.seen}", flush=True)
     print(f"  ({time.monotonic() - began_s:.0f} s)", flush=True)
@@ -117,16 +121,16 @@ async def _bounded(step: Step, world: World) -> list[Check]:
         return await step(world)
 
 
-def write(found: dict[str, list[Check]]) -> None:
+def write(results: Results) -> None:
     """Put the table between the marks of the page."""
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     assert end, f"{PAGE}: the marks {BEGIN!r} and {END!r} are not there"
     rows = [f"Evenload {__version__}, vLLM {install.VLLM}.\n", "| step | expected | seen | |", "|---|---|---|---|"]
-    for name, checks in found.items():
-        for check in checks:
-            cells = (name, check.expected, check.seen, _MARKS[check.word])
+    for name in STEPS:
+        for expected, seen, word in results.get(name, ()):
+            cells = (name, expected, seen, _MARKS[word])
             rows.append("| " + " | ".join(" ".join(cell.replace("|", "/").split()) for cell in cells) + " |")
     PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(rows) + f"\n{END}{after}", encoding="utf-8")
 

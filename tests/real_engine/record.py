@@ -23,12 +23,27 @@ FAMILIES = (
 _HEADERS = ("content-type", "retry-after", "transfer-encoding", "content-length")
 
 
+Results = dict[str, list[tuple[str, str, str]]]  # by step: what was expected, what was seen, and PASS, FAIL or SEEN
+
+
 class Record:
     """A folder of recordings; a file that is there already is written anew."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+
+    def result(self, step: str, checks: list[tuple[str, str, str]]) -> None:
+        """Keep what came out of a step, in the place of what came out of it before."""
+        self.json("results", self.results() | {step: checks})
+
+    def results(self) -> Results:
+        """Return what came out of each step last."""
+        try:
+            text = (self._folder / "results.json").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return {}
+        return {step: [tuple(check) for check in checks] for step, checks in json.loads(text).items()}
 
     def page(self, name: str, page: bytes) -> None:
         """Keep a page of metrics."""

@@ -52,10 +52,10 @@ async def clients(world: World) -> list[Check]:
     async with anthropic.AsyncAnthropic(base_url=world.front.url, api_key="k", max_retries=0) as other:
         checks.append(await _message(other))
     async with client() as raw:
-        for name, more in (("chat-stream", {"stream_options": {"include_usage": True}}), ("chat-plain", {})):
-            body = question(tokens=TOKENS, stream=name == "chat-stream", **more)
-            world.record.answer(name, await ask(raw, world.roomy.url, body))
-        world.record.answer("too-long", await ask(raw, world.roomy.url, question(tokens=CONTEXT_TOKENS + 1)))
+        url, usage = world.roomy.url, {"include_usage": True}
+        world.record.answer("chat-stream", await ask(raw, url, question(tokens=TOKENS, stream_options=usage)))
+        world.record.answer("chat-plain", await ask(raw, url, question(tokens=TOKENS, stream=False)))
+        world.record.answer("too-long", await ask(raw, url, question(tokens=CONTEXT_TOKENS + 1)))
     return checks
 
 

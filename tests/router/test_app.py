@@ -115,10 +115,10 @@ async def test_a_task_of_the_router_that_dies_turns_readiness_off_and_is_started
             assert await not_ready() == []
             dispatcher, telemetry._dispatcher = telemetry._dispatcher, None  # type: ignore[assignment]  # kills it
             async with asyncio.timeout(10):
-                while await not_ready() != ["the ticker is not running"]:
+                while await not_ready() != ["the ticker is not running"]:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             assert (await post(url, STREAM)).body == GOOD_BODY
             telemetry._dispatcher = dispatcher
             async with asyncio.timeout(10):
-                while await not_ready():
+                while await not_ready():  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
