@@ -294,3 +294,26 @@ async def test_a_killed_core_can_be_healed_before_it_is_gone(engine: EngineServe
     await engine.set_faults({"kill_core": {"exit_s": 60}})
     assert (await probe(engine.url, "DELETE", "/admin/faults")).status == 200
     assert (await ask(engine)).status == 200
+
+
+async def test_a_stopped_engine_refuses_and_what_runs_goes_silent_until_the_client_leaves(fleet: EngineFleet) -> None:
+    """As vLLM does by default when it is told to stop: seen on a real one, docs/real-engines.md."""
+    engine, sibling = fleet.engines
+    reader, writer = await asyncio.open_connection("127.0.0.1", engine.port)
+    body = json.dumps({**QUESTION, "stream": True, "max_tokens": 100_000}).encode()
+    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+    await reader.readuntil(b'"content":" ')
+    await post_faults(sibling, {"stop": {}}, "?engine=engine-0")
+    with pytest.raises(OSError, match=r"[Cc]onnect"):
+        await probe(engine.url, "GET", "/health")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2):
+            while True:
+                before = asyncio.get_running_loop().time()
+                assert await reader.read(65536), "the connection was closed"
+                assert asyncio.get_running_loop().time() - before < 1.0  # what had been sent before
+    assert engine.life.in_flight == 1
+    writer.close()
+    await running(engine, 0)
+    await engine.heal()
+    assert (await ask(engine)).status == 200

@@ -7,8 +7,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+from evenload.collector.poller import Poller
+from evenload.collector.watch import Watch
 from evenload.demo.engine_server import EngineFleet, EngineServer
 from evenload.router.fakes import Got, post
+from evenload.router.gone import LOOKS
 from evenload.router.sse_chat import ChatObserver
 from tests.router.stage import STREAM, Fleet, fleet, until
 
@@ -75,3 +78,36 @@ async def test_streams_of_a_killed_core_that_had_content_are_told_and_all_others
         assert 0 < verdicts.count("told") <= here
         assert [verdict(each) for each in await asyncio.gather(*chats(f, STREAMS, tokens=4))] == ["whole"] * STREAMS
         assert f.state("a").errors > 0
+
+
+async def test_nobody_waits_long_for_an_engine_that_was_stopped_and_holds_its_connections_in_silence() -> None:
+    """The pool would wait for two minutes; the collector sees at once that the port is closed."""
+    async with two() as (engines, f), polled(engines, f):
+        stopped = engines.engines[0]
+        await until(lambda: f.state("a").ready and f.state("a").running is not None)
+        tasks = chats(f, STREAMS, tokens=4000)
+        await until(lambda: f.view("a").in_flight > 2 and f.view("a").awaiting == 0)
+        here = f.view("a").in_flight
+        await stopped.set_faults({"stop": {}})
+        began_s = asyncio.get_running_loop().time()
+        await until(lambda: f.view("a").in_flight == 0, LOOKS + 5.0)
+        assert asyncio.get_running_loop().time() - began_s > LOOKS - 1
+        assert [verdict(each) for each in await asyncio.gather(*chats(f, 4, tokens=4))] == ["whole"] * 4
+        told = [task.result() for task in tasks if task.done() and verdict(task.result()) == "told"]
+        assert len(told) == f.router.dispatcher.gone.given_up == here
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def polled(engines: EngineFleet, f: Fleet) -> AsyncIterator[None]:
+    """Have a collector's pollers tell the router what they see, as Kafka would."""
+    pollers = [Poller(Watch(engine.name, 250), engine.url, 1.0, f.router.dispatcher.tell) for engine in engines.engines]
+    tasks = [asyncio.create_task(poller.run(0)) for poller in pollers]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)

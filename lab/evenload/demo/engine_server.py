@@ -196,7 +196,10 @@ class EngineServer:
             self._cancel_revival()
             self._kill_core()
             self._revival = asyncio.create_task(self._exit(faults.kill_core.exit_s))
-        elif faults.restart is None and faults.kill_core is None and (self._core_dead or not self._listener.listening):
+        elif document.get("stop") is not None and self._life is not None:
+            self._life.freeze()
+            self._listener.refuse()
+        elif not faults.down and (self._core_dead or not self._listener.listening):
             self._cancel_revival()
             self._go_down(spare)
             await self.start()

@@ -13,6 +13,7 @@ A document names faults; those it does not name stay as they are, and `null` hea
     {"restart": {"down_s": 5}}                          drops all, refuses for 5 s, comes back cold
     {"crash": {}}                                       drops all and refuses until healed
     {"kill_core": {"exit_s": 3}}                        streams end in an error event and [DONE], /health 503, then gone
+    {"stop": {}}                                        the port is closed, and what runs goes silent until clients leave
 
 Times of faults are wall-clock times, whatever the engine's speed factor is. Requests that hang or wait for a slow first
 token do not reach the model; they count as running in the gauges, not as waiting, so that gauges alone do not give the
@@ -120,6 +121,10 @@ class KillCore(_Strict, frozen=True):
     exit_s: Annotated[float, Meta(ge=0, le=3600)] = 3.0
 
 
+class Stop(_Strict, frozen=True):
+    """Told to stop in the middle of streams: the port is closed, and the open connections say nothing more."""
+
+
 class Faults(_Strict, frozen=True):
     """All faults of one engine; None is healthy."""
 
@@ -133,6 +138,7 @@ class Faults(_Strict, frozen=True):
     restart: Restart | None = None
     crash: Crash | None = None
     kill_core: KillCore | None = None
+    stop: Stop | None = None
 
     def merged(self, document: object) -> "Faults":
         """These faults with those of `document` set or healed.
@@ -152,6 +158,11 @@ class Faults(_Strict, frozen=True):
         if new.slow is not None and new.slow.factor != 1.0 and new.slow.probability != 1.0:
             raise FaultError("slow.factor slows every step, a probability needs ttft_ms - at `$.slow.probability`")
         return msgspec.structs.replace(self, **{name: getattr(new, name) for name in document})
+
+    @property
+    def down(self) -> bool:
+        """Whether one of them takes or keeps the engine down."""
+        return any(each is not None for each in (self.restart, self.crash, self.kill_core, self.stop))
 
     def active(self) -> dict[str, Any]:
         """The faults that are set, as a plain document."""
