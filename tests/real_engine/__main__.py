@@ -33,9 +33,9 @@ STEPS: dict[str, Step] = {
     "detour": steps_well.detour,
     "tool": steps_well.tool,
     "saturated": steps_ill.saturated,
-    "killed": steps_ill.killed,
     "drained": steps_ill.drained,
     "stopped": steps_ill.stopped,
+    "killed": steps_ill.killed,
 }
 STEP_S = 1200.0  # those that start an engine again take minutes
 PAGE = Path(__file__).parents[2] / "docs" / "real-engines.md"
@@ -118,7 +118,7 @@ def _made(name: str, world: World) -> list[Check]:
 
 async def _bounded(step: Step, world: World) -> list[Check]:
     async with asyncio.timeout(STEP_S):
-        return await step(world)
+        return [*await world.whole(), *await step(world)]
 
 
 def write(results: Results) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -47,13 +48,16 @@ class RealEngine:
         self.child = Child(self._spec(), emit=self._write).start()
         return self
 
-    def wait(self) -> float:
+    def wait(self, cancelled: threading.Event | None = None) -> float:
         """Wait until it answers; returns how long that took, in seconds.
+
+        Args:
+            cancelled: ends the wait early when it is set.
 
         Raises:
             ChildFailedError: It did not come up; the message has its last lines.
         """
-        self.child.wait_ready()
+        self.child.wait_ready(cancelled)
         if not self.child.running:
             raise ChildFailedError(f"{self.name} was stopped while it started")
         self.starts_s.append(time.monotonic() - self._began_s)

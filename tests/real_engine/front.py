@@ -17,7 +17,6 @@ from evenload.settings import Settings
 
 from .engine import HOST, MODEL, RealEngine
 
-IDLE_S = 8.0  # of streams; the default of 120 s would only make the run longer
 LOOK_S = 0.1
 
 
@@ -90,7 +89,7 @@ class Front:
 
 
 def settings_for(engines: Sequence[RealEngine]) -> Settings:
-    """Defaults, but for ports and the limit of silence."""
+    """Defaults, but for ports."""
     router, scorer, collector = (ports.choose_free(HOST) for _ in range(3))
     return Settings.model_validate(
         {
@@ -99,7 +98,6 @@ def settings_for(engines: Sequence[RealEngine]) -> Settings:
                     "name": "real",
                     "models": [MODEL],
                     "instances": [{"id": each.name, "url": each.url} for each in engines],
-                    "timeouts": {"idle_s": IDLE_S},
                 }
             ],
             "router": {"port": router, "announce_s": 0.5},

@@ -1,6 +1,7 @@
 """What the steps stand on, and what they say."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,11 +63,19 @@ class World:
         state = self.front.of(engine)
         return bool(state["ready"] and not state["draining"] and not state["excluded"] and state["running"] is not None)
 
-    async def again(self, engine: RealEngine) -> Check:
-        """Start an engine again, which the fleet must notice."""
-        engine.stop()
+    async def whole(self) -> list[Check]:
+        """Start again what the last step has ended."""
+        return [await self._again(engine) for engine in (self.roomy, self.tight) if not engine.child.running]
+
+    async def _again(self, engine: RealEngine) -> Check:
+        """Start an engine, which the fleet must notice."""
+        print(f"  {engine.name} is started again, which takes minutes ...", flush=True)
         engine.start()
-        took_s = await asyncio.to_thread(engine.wait)
+        cancelled = threading.Event()
+        try:
+            took_s = await asyncio.to_thread(engine.wait, cancelled)
+        finally:
+            cancelled.set()  # the thread must not go on for minutes after Ctrl-C
         back_s = await self.usable(engine, 15)
         return Check(
             f"started again, {engine.name} is in use within 5 s of its first answer, and warms up",

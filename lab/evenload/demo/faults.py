@@ -13,7 +13,7 @@ A document names faults; those it does not name stay as they are, and `null` hea
     {"restart": {"down_s": 5}}                          drops all, refuses for 5 s, comes back cold
     {"crash": {}}                                       drops all and refuses until healed
     {"kill_core": {"exit_s": 3}}                        streams end in an error event and [DONE], /health 503, then gone
-    {"stop": {}}                                        the port is closed, and what runs goes silent until clients leave
+    {"stop": {}}                                        the port is closed, what runs goes silent until clients leave
 
 Times of faults are wall-clock times, whatever the engine's speed factor is. Requests that hang or wait for a slow first
 token do not reach the model; they count as running in the gauges, not as waiting, so that gauges alone do not give the
