@@ -16,7 +16,7 @@ from . import install
 
 HOST = "127.0.0.1"
 MODEL = "tiny"
-START_S = 900.0  # one or two minutes on cores of its own, five on busy ones
+START_S = 1500.0  # one or two minutes on cores of its own, ten on busy ones
 SEQUENCES = 8
 CORE_TITLE = "EngineCore"
 

@@ -25,7 +25,9 @@ _CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "O
 
 def environment() -> dict[str, str]:
     """Return the environment for vLLM and what it is made of: no network, one GiB of KV cache, one thread each."""
-    return {**os.environ, **_OFFLINE, **_CPU}
+    own = {**os.environ, **_OFFLINE, **_CPU}
+    own.pop("PYTHONDONTWRITEBYTECODE", None)  # or each start compiles some thousand modules, which takes a minute
+    return own
 
 
 def vllm() -> Path:
