@@ -207,3 +207,18 @@ async def test_once_one_replica_has_seen_it_the_others_respect_a_cooling_instanc
         for _ in range(40):
             assert (await post(other.url, STREAM)).body == GOOD_BODY
         assert one.requests("a") == seen
+
+
+async def test_an_instance_that_hangs_delays_only_what_it_holds() -> None:
+    """F46: connections and limits are per instance, so requests to the others do not wait behind it."""
+    async with fleet([Stall()], GOOD, timeouts={"first_token_s": 60}) as f:
+        asked = [asyncio.create_task(post(f.url, STREAM)) for _ in range(40)]
+        try:
+            await until(lambda: f.requests("a") and sum(t.done() for t in asked) + f.view("a").in_flight == len(asked))
+            answered = [task.result().body for task in asked if task.done()]
+            assert answered == [GOOD_BODY] * len(answered)
+            assert len(answered) > len(asked) / 2
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)

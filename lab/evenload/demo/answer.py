@@ -4,8 +4,8 @@ import time
 
 from evenload.demo.faults import Cut, CutHow
 from evenload.demo.http_server import Exchange
-from evenload.demo.openai_answer import Frames, Voice, embedding_body, json_body
-from evenload.demo.openai_request import Generation, Kind
+from evenload.demo.openai_answer import DONE_FRAME, Frames, Voice, embedding_body, error_frame, json_body
+from evenload.demo.openai_request import Generation, Kind, error_body
 
 
 class Answer:
@@ -85,6 +85,14 @@ class Answer:
             return False
         self._complete()
         return True
+
+    def fail(self, status: int, message: str, type_: str) -> None:
+        """End with an error and nothing else wrong: an event and the end mark in a stream, else a status."""
+        if not self.exchange.started:
+            self.exchange.respond(status, error_body(status, message, type_))
+        else:
+            self.exchange.send(error_frame(status, message, type_), DONE_FRAME)
+            self.exchange.end()
 
     def _write(self, frames: Frames, tokens: int) -> None:
         parts = frames.opening() if self.sent == 0 else ()

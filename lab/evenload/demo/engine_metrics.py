@@ -114,6 +114,7 @@ class EngineMetrics:
             "vllm:request_generation_tokens", "Number of generation tokens processed.", _TOKENS
         )
         self.finished = dict.fromkeys(_REASONS, 0)
+        self.refused = 0  # by a fault, besides what the engine itself refuses
         self._model = f'model_name="{_escape(model)}"'
         self._labels = f'{{engine="0",{self._model}}}'
         self._started_s = started_s
@@ -178,7 +179,7 @@ class EngineMetrics:
         generated = "Number of generation tokens processed."
         yield from self._counter("vllm:generation_tokens", generated, gauges.generation_tokens, created)
         yield from self._reasons(created)
-        rejections = (("max_num_queued_reqs", gauges.rejections), ("max_num_queued_tokens", 0))
+        rejections = (("max_num_queued_reqs", gauges.rejections + self.refused), ("max_num_queued_tokens", 0))
         help_ = "Number of admission attempts rejected by a queue limit, by reason."
         yield from _head("vllm:admission_rejections_total", help_, "counter")
         for reason, value in rejections:

@@ -96,6 +96,7 @@ class EngineServer:
         self._fingerprint = f"vllm-{VERSION}-{crc32(name.encode()):08x}"
         self._listener = HttpListener(self._handle, host, port)
         self._life: EngineLife | None = None
+        self._core_dead = False
         self._revival: asyncio.Task[None] | None = None
         self._admin_tasks: set[asyncio.Task[None]] = set()
 
@@ -124,6 +125,7 @@ class EngineServer:
     async def start(self) -> None:
         """Listen, cold."""
         self._life = EngineLife(self.spec, self._rng)
+        self._core_dead = False
         if self.faults.slow is not None:
             self._life.set_slowdown(self.faults.slow.factor)
         await self._listener.open()
@@ -141,6 +143,20 @@ class EngineServer:
             self._life.end()
             self._life = None
         self._listener.close(reset=True, spare=spare)
+
+    def _kill_core(self) -> None:
+        if self._life is None:
+            return
+        self._core_dead = True
+        answers = self._life.unfinished()
+        self._life.end()
+        for answer in answers:
+            answer.exchange.on_gone = None  # its life has ended
+            answer.fail(500, _ENGINE_FAILED, "InternalServerError")
+
+    async def _exit(self, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        self._go_down(None)
 
     async def _revive(self, down_s: float) -> None:
         await asyncio.sleep(down_s)
@@ -176,14 +192,22 @@ class EngineServer:
             self._cancel_revival()
             self._go_down(spare)
             self._revival = asyncio.create_task(self._revive(faults.restart.down_s))
-        elif faults.restart is None and not self._listener.listening:
+        elif document.get("kill_core") is not None and faults.kill_core is not None:
             self._cancel_revival()
+            self._kill_core()
+            self._revival = asyncio.create_task(self._exit(faults.kill_core.exit_s))
+        elif document.get("stop") is not None and self._life is not None:
+            self._life.freeze()
+            self._listener.refuse()
+        elif not faults.down and (self._core_dead or not self._listener.listening):
+            self._cancel_revival()
+            self._go_down(spare)
             await self.start()
         return faults
 
-    async def heal(self) -> None:
+    async def heal(self, *, spare: Exchange | None = None) -> None:
         """Heal all faults; an engine that is down comes back cold, at once."""
-        await self.set_faults(dict.fromkeys(Faults.__struct_fields__))
+        await self.set_faults(dict.fromkeys(Faults.__struct_fields__), spare=spare)
 
     # -- HTTP ------------------------------------------------------------------------------------------------------
 
@@ -208,7 +232,7 @@ class EngineServer:
             permission = f"modelperm-{crc32(self.name.encode()):016x}"
             exchange.respond(200, models_body(self.spec.model, int(life.started_s), self.context_tokens, permission))
         elif own and path == "/health":
-            exchange.respond(200, b"", content_type=None)
+            exchange.respond(503 if self._core_dead else 200, b"", content_type=None)
         elif own and path == "/version":
             exchange.respond(200, msgspec.json.encode({"version": VERSION}))
         elif own and path == "/load":
@@ -234,7 +258,7 @@ class EngineServer:
             if exchange.method == "POST":
                 await server.set_faults(msgspec.json.decode(exchange.body), spare=exchange)
             elif exchange.method == "DELETE":
-                await server.heal()
+                await server.heal(spare=exchange)
             elif exchange.method != "GET":
                 exchange.respond(405, b'{"detail":"Method Not Allowed"}', extra=(("allow", "GET, POST, DELETE"),))
                 return
@@ -266,7 +290,7 @@ class EngineServer:
         except BadRequestError as error:
             exchange.respond(error.status, error.body)
             return
-        if self._saturated(exchange, generation):
+        if self._saturated(exchange, generation) or self._over_limit(exchange, generation):
             return
         answer = self._answer(exchange, generation)
         life = self.life
@@ -287,6 +311,9 @@ class EngineServer:
         if faults.drain is not None:
             exchange.respond(500, error_body(500, _SHUTDOWN, "InternalServerError"))
             return True
+        if self._core_dead:
+            exchange.respond(500, error_body(500, _ENGINE_FAILED, "InternalServerError"))
+            return True
         if faults.fail_fast is not None and self._drawn(faults.fail_fast.probability):
             status = faults.fail_fast.status
             exchange.respond(status, error_body(status, _ENGINE_FAILED, "InternalServerError"))
@@ -300,18 +327,22 @@ class EngineServer:
         if saturate.mode is SaturateMode.KV_429:
             retry = ("retry-after", str(saturate.retry_after_s))
             exchange.respond(429, error_body(429, _KV_FULL, "Too Many Requests"), extra=(retry,))
-        elif saturate.mode is SaturateMode.STREAM_ERROR and generation.stream:
-            exchange.start_stream()
-            exchange.send(error_frame(503, BUSY, "Service Unavailable"), DONE_FRAME)
-            exchange.end()
         else:
-            exchange.respond(503, error_body(503, BUSY, "Service Unavailable"))
+            _say_busy(exchange, in_stream=saturate.mode is SaturateMode.STREAM_ERROR and generation.stream)
+        return True
+
+    def _over_limit(self, exchange: Exchange, generation: Generation) -> bool:
+        limit = self.faults.limit
+        if limit is None or self.life.in_flight < limit.requests:
+            return False
+        self.life.metrics.refused += 1
+        _say_busy(exchange, in_stream=generation.stream and self._drawn(limit.in_stream))
         return True
 
     def _refuse(self, exchange: Exchange) -> None:
         """The model's own no: a full queue, or a provider's rate limit."""
         if self.spec.provider is None:
-            exchange.respond(503, error_body(503, BUSY, "Service Unavailable"))
+            _say_busy(exchange, in_stream=False)
             return
         body = {
             "message": "Rate limit exceeded.",
@@ -371,6 +402,15 @@ class EngineServer:
         drawn = round(self._rng.lognormvariate(math.log(_OUTPUT_MEDIAN), _OUTPUT_SIGMA))
         tokens = max(1, drawn, generation.min_tokens)
         return (tokens, "stop") if tokens < limit else (limit, "length")
+
+
+def _say_busy(exchange: Exchange, *, in_stream: bool) -> None:
+    if in_stream:
+        exchange.start_stream()
+        exchange.send(error_frame(503, BUSY, "Service Unavailable"), DONE_FRAME)
+        exchange.end()
+    else:
+        exchange.respond(503, error_body(503, BUSY, "Service Unavailable"))
 
 
 class EngineFleet:

@@ -60,6 +60,7 @@ class Connection(asyncio.Protocol):
         "idle_since_s",
         "received_any",
         "reusable",
+        "silent_looks",
         "status",
     )
 
@@ -88,6 +89,7 @@ class Connection(asyncio.Protocol):
         self.complete = False
         self.received_any = False
         self.reusable = False
+        self.silent_looks = 0  # how often somebody has looked since the last byte: `Upstream.silent`
         self._buffered = 0
         self._head_bytes = 0
         self._ignored_head = False
@@ -178,6 +180,16 @@ class Connection(asyncio.Protocol):
             self._paused = False
             self._transport.resume_reading()
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether the socket is not read, so that its silence says nothing."""
+        return self._paused
+
+    def give_up(self, cause: str) -> None:
+        """End the connection at once; whoever reads it gets an `UpstreamReset`."""
+        self._fail(UpstreamReset(cause, sent_any_response=self.received_any))
+        self.abort()
+
     def close(self) -> None:
         """End the connection in order; of no effect when it has ended."""
         self.reusable = False
@@ -253,6 +265,7 @@ class Connection(asyncio.Protocol):
             self.close()
             return None
         self.received_any = True
+        self.silent_looks = 0
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):

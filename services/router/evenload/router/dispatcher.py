@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from evenload.router.admission import Gate
 from evenload.router.decision import describe
+from evenload.router.gone import Gone
 from evenload.router.limits import Limits
 from evenload.router.pool import BYTES_PER_TOKEN, Pool
 from evenload.router.ports import Ask, NoInstance
@@ -27,6 +28,7 @@ from evenload.schemas.telemetry import OutcomeKind
 from evenload.scoring import ScoringConfig
 from evenload.scoring.cooling import cooling_left_ms
 
+REFUSED = "refused"  # cause of a `not_ready` of the collector
 UNSENT = 2**62  # the batch number of an event that the full emitter did not take: no snapshot will ever include it
 RATIO_WEIGHT = 0.05
 OTHER_MODEL = "*"  # the label of all models that a pool takes without naming them
@@ -85,6 +87,7 @@ class Dispatcher:
     clock: Callable[[], float]
     code_digest: str
     book: LeaseBook = field(default_factory=LeaseBook)
+    gone: Gone = field(default_factory=Gone)
     _by_model: dict[str, Pool] = field(default_factory=dict)
     _retired: dict[str, str] = field(default_factory=dict)  # instances that left the settings -> their pool
 
@@ -246,7 +249,10 @@ class Dispatcher:
                 del self._retired[name]
 
     def tick(self) -> None:
-        """Tell of requests that still wait for their first token, and of loads; call every 50 ms or so."""
+        """Tell of requests that still wait for their first token, and of loads; call every 50 ms or so.
+
+        What waits for an instance that is gone is given up.
+        """
         mono_ms = self.clock()
         # All are made before the first is told: each one told makes the view fold again at the next look.
         overdue = [
@@ -264,8 +270,14 @@ class Dispatcher:
         for report in self.book.reports(mono_ms):
             generation = self.view.generation(report.instance)
             self.tell(replace(report, gen=generation) if generation else report)
+        self.gone.look(mono_ms, self.upstreams, self._refuses)
         if self._retired:
             self._forget_retired()
+
+    def _refuses(self, name: str) -> bool:
+        """Whether the collector says that the instance's port is closed."""
+        state = self.view.read(name, self.book.counts(name), self.log_clock.now_ms(self.clock())).state
+        return not state.ready and state.cause == REFUSED
 
     def explained_ms(self, lease: Lease) -> float | None:
         """Return what a waiting request could have been expected to take, by what is known now."""
