@@ -13,9 +13,9 @@ import pytest
 from evenload.router.connection import BUFFER_HIGH_BYTES, HEAD_BYTES_MAX
 from evenload.router.fake_wire import END, SSE_HEAD, Cut, Gate, Reset, Stall, Trickle, chunk, response
 from evenload.router.fakes import ScriptedUpstream
-from evenload.router.keys import FixedKey
 from evenload.router.shape import Shape
 from evenload.router.upstream import BadResponse, ConnectFailed, Response, Upstream, UpstreamError, UpstreamReset
+from evenload.settings.instance_keys import FixedKey
 from tests.absence import lacking
 
 OK = response(200, b'{"ok":true}')

@@ -101,10 +101,10 @@ def test_an_error_names_the_source_that_won() -> None:
     )
     both = problems_of(file, environ={"EVENLOAD_ROUTER__PORT": "1"}, overrides={"router.port": 0})
     assert both[0].startswith("command line: router.port: ")
-    in_list = problems_of("pools: [{name: a}]", environ={"EVENLOAD_POOLS": '[{"models": ["m"]}]'})
+    in_list = problems_of("pools: [{name: a}]", environ={"EVENLOAD_POOLS": '[{"instances": [{"url": "http://h"}]}]'})
     assert in_list == [
         "environment EVENLOAD_POOLS: pools[0].name: is required",
-        "environment EVENLOAD_POOLS: pools[0].instances: is required",
+        "environment EVENLOAD_POOLS: pools[0].models: is required",
     ]
 
 

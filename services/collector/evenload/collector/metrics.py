@@ -1,6 +1,6 @@
 """The collector's own metrics, read off the live objects when Prometheus asks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector as MetricSource
@@ -13,10 +13,14 @@ from evenload.collector.poller import Poller
 class CollectorMetrics(MetricSource):
     """Polling per instance, and telemetry on its way to Kafka."""
 
-    def __init__(self, pollers: Sequence[Poller], emitter: Emitter, peers: Peers) -> None:
+    def __init__(self, pollers: Callable[[], Sequence[Poller]], emitter: Emitter, peers: Peers) -> None:
         self._peers = peers
-        self._pollers = pollers
+        self._all = pollers
         self._emitter = emitter
+
+    @property
+    def _pollers(self) -> Sequence[Poller]:
+        return self._all()
 
     def collect(self) -> Iterator[Metric]:
         """Return all families."""

@@ -14,9 +14,12 @@ from evenload.bus.records import RecordSender
 from evenload.bus.snapshots import SnapshotReader
 from evenload.bus.spool_metrics import SpoolMetrics
 from evenload.bus.topics import partition_for, topic_names
+from evenload.discovery.discovery import Discovery
+from evenload.discovery.metrics import DiscoveryMetrics
+from evenload.router.admin import Admin
 from evenload.router.admission import Admission, Gate
 from evenload.router.app import Lifespan, Part, create_app
-from evenload.router.client_keys import read_keys
+from evenload.router.client_keys import ClientKeys, read_keys
 from evenload.router.dispatcher import Dispatcher
 from evenload.router.doors import App, Doors
 from evenload.router.limits import Limits
@@ -49,7 +52,9 @@ class Router:
         telemetry: its background work; started and stopped by the application's lifespan.
         dispatcher: its heart, for tests and embedding.
         metrics: its metrics.
-        settings: in force; `reload.py` changes them.
+        settings: in force, with the instances that were discovered; `reload.py` changes them.
+        discovery: finds those.
+        admin: what operators may do; always there, with or without keys for it.
         tracing: its spans, if any.
     """
 
@@ -59,6 +64,8 @@ class Router:
     dispatcher: Dispatcher
     metrics: RouterMetrics
     settings: Settings
+    discovery: Discovery
+    admin: Admin | None = None
     tracing: "Tracing | None" = None
 
     def leave(self) -> None:
@@ -87,6 +94,15 @@ def build(
             of client keys is bad.
     """
     kafka, router, collector = settings.kafka, settings.router, settings.collector
+    admin_keys = admin_keys_of(settings)
+
+    def follow(found: Settings) -> None:
+        from evenload.router.reload import adopt  # which needs this module
+
+        adopt(built, found, environ)
+
+    discovery = Discovery(settings, follow, ready_only=True)
+    settings = discovery.merged()
     configs = scoring_configs(settings)
     partitions = {name: partition_for(name.encode(), kafka.partitions) for name in configs}
     mono_ms = _monotonic_ms()
@@ -136,11 +152,15 @@ def build(
         return SnapshotReader(kafka.bootstrap, kafka.topic_prefix, kafka.partitions, on_batch)
 
     telemetry = Telemetry(dispatcher, emitter, decisions, reader_of)
+    telemetry.awaits = lambda: discovery.waiting
+    admin = Admin(dispatcher, discovery, admin_keys)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await telemetry.start()
+        discovery.start()
         yield
+        await discovery.close()
         await telemetry.stop()
         if tracing is not None:
             await tracing.close()
@@ -151,7 +171,13 @@ def build(
 
     def app_for(*serves: Part, lifespan: Lifespan | None = None) -> FastAPI:
         return create_app(
-            dispatcher, telemetry, metrics, lambda: built.settings.router.stale_view_ms, lifespan, serves=serves
+            dispatcher,
+            telemetry,
+            metrics,
+            lambda: built.settings.router.stale_view_ms,
+            lifespan,
+            serves=serves,
+            admin=admin,
         )
 
     apart = router.admin_listen is not None
@@ -159,10 +185,11 @@ def build(
     chooser = dispatcher if tracing is None else tracing.dispatcher(dispatcher)
     proxy = Proxy(app, chooser, limits_of(settings), gate=gate, keys=client_keys)
     metrics.watch_keys(lambda: proxy.keys)
+    metrics.registry.register(DiscoveryMetrics(lambda: discovery))
     front: App = proxy if tracing is None else tracing.front(proxy)
     if apart:
         front = Doors(front, app_for("pages"), router.admin_address[1])
-    built = Router(front, proxy, telemetry, dispatcher, metrics, settings, tracing)
+    built = Router(front, proxy, telemetry, dispatcher, metrics, settings, discovery, admin, tracing)
     return built
 
 
@@ -208,6 +235,16 @@ def _pool(pool: PoolSettings, body_bytes_max: int) -> Pool:
             idle_s=pool.timeouts.idle_s,
         ),
     )
+
+
+def admin_keys_of(settings: Settings) -> ClientKeys | None:
+    """Read the operators' keys, if there are to be any.
+
+    Raises:
+        SettingsError: the file is bad.
+    """
+    path = settings.router.admin_keys_file
+    return None if path is None else read_keys(path, "router.admin_keys_file")
 
 
 def admission_of(settings: AdmissionSettings) -> Admission | None:

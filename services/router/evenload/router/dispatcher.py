@@ -181,6 +181,7 @@ class Dispatcher:
         pool.ordinal += attempt == 0  # a retry that took a turn would always take it from the failing one's neighbour
         expected = expect(candidates[choice.index], asked, now_ms)
         lease = self.book.book(winner, request.prompt_tokens, mono_ms, expected)
+        lease.generation = candidates[choice.index].state.generation
         self.watch.chosen(pool.name, winner, choice.reason)
         return Attempt(self, pool, lease, request, attempt)
 
@@ -258,7 +259,7 @@ class Dispatcher:
         overdue = [
             Overdue(
                 instance=lease.instance,
-                gen=self.view.generation(lease.instance),
+                gen=lease.generation,
                 age_ms=age_ms,
                 prompt_tokens=lease.prompt_tokens,
                 predicted_ms=self.explained_ms(lease),
@@ -357,7 +358,7 @@ class Attempt:
         dispatcher.tell(
             FirstToken(
                 instance=name,
-                gen=dispatcher.view.generation(name),
+                gen=lease.generation,
                 ttft_ms=ttft_ms,
                 prompt_tokens=lease.prompt_tokens,
                 predicted_ms=predicted_ms,
@@ -383,7 +384,7 @@ class Attempt:
         dispatcher = self._dispatcher
         outcome = Outcome(
             instance=self.instance,
-            gen=dispatcher.view.generation(self.instance),
+            gen=self._lease.generation,
             kind=kind,
             status=status,
             cause=cause[:64],

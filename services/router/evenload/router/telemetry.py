@@ -26,6 +26,7 @@ class Telemetry:
         self._reader = reader_of(self._take)
         self._ticker: Forever | None = None
         self._leaving = False
+        self.awaits: Callable[[], list[str]] = list  # what has to be known before requests can be served
 
     async def start(self) -> None:
         """Begin; Kafka need not be there."""
@@ -56,6 +57,7 @@ class Telemetry:
             "snapshot reader": self._reader.alive,
         }
         reasons = [f"the {name} is not running" for name, alive in running.items() if not alive]
+        reasons += [f"instances are not known yet: {source}" for source in self.awaits()]
         return ["the router is leaving", *reasons] if self._leaving else reasons
 
     def counts(self) -> dict[str, float]:

@@ -229,6 +229,7 @@ class FleetView:
             partitions: telemetry partition by instance id.
             log_ms: estimate of log time.
         """
+        self._used.clear()
         for name, config in configs.items():
             entry = self._entries.get(name)
             if entry is None:
@@ -242,6 +243,7 @@ class FleetView:
         partition = self._entries.pop(instance).partition
         if not any(entry.partition == partition for entry in self._entries.values()):
             del self._partitions[partition]
+            self._used.clear()
 
     def observe(self, event: Event, seq: int, at_ms: int) -> None:
         """Add an own event, which is part of own batch `seq` of its instance's partition."""

@@ -4,6 +4,8 @@ Start reading at `models.py` (the sections) and `load.py` (where they come from)
 """
 
 from evenload.settings.base import LogLevel, LogSettings
+from evenload.settings.discovery import DiscoverySettings, SourceSettings
+from evenload.settings.instances import InstanceSettings
 from evenload.settings.load import backend_keys, config_path, load_settings
 from evenload.settings.models import (
     BrokerSettings,
@@ -16,7 +18,6 @@ from evenload.settings.models import (
 from evenload.settings.pools import (
     ANY_MODEL,
     AdmissionSettings,
-    InstanceSettings,
     PolicyName,
     PoolSettings,
     RetrySettings,
@@ -32,6 +33,7 @@ __all__ = [
     "AdmissionSettings",
     "BrokerSettings",
     "CollectorSettings",
+    "DiscoverySettings",
     "InstanceSettings",
     "KafkaSettings",
     "LogLevel",
@@ -45,6 +47,7 @@ __all__ = [
     "ScoringSettings",
     "Settings",
     "SettingsError",
+    "SourceSettings",
     "SpoolSettings",
     "TimeoutSettings",
     "backend_keys",

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from evenload.settings.environment import read_environment
 from evenload.settings.files import FileContent, read_yaml
+from evenload.settings.instances import InstanceSettings
 from evenload.settings.models import Settings
-from evenload.settings.pools import InstanceSettings
 from evenload.settings.problems import Problem, SettingsError, dotted
 from evenload.settings.providers import plain_key, read_key
 from evenload.settings.sources import Sources, nested
@@ -47,7 +47,7 @@ def load_settings(
     try:
         settings = Settings.model_validate(sources.merged())
     except ValidationError as error:
-        problems += [problem for detail in error.errors() for problem in _problems(detail, sources)]
+        problems += list(problems_of(error, sources))
     else:
         problems = [problem for problem in problems if not _is_key_variable(problem, settings)]
     if problems:
@@ -76,8 +76,8 @@ def backend_keys(settings: Settings, environ: Mapping[str, str]) -> dict[str, st
     for p, pool in enumerate(settings.pools):
         for i, instance in enumerate(pool.instances):
             try:
-                key = _key_of(instance, environ)
-            except _NoKey as missing:
+                key = key_of(instance, environ)
+            except NoKey as missing:
                 where = dotted(("pools", p, "instances", i, missing.key))
                 problems.append(Problem(missing.source, where, f"the key of instance {instance.id!r} {missing.reason}"))
             else:
@@ -88,22 +88,29 @@ def backend_keys(settings: Settings, environ: Mapping[str, str]) -> dict[str, st
     return keys
 
 
-class _NoKey(Exception):
+class NoKey(Exception):
+    """An instance wants a key, and there is none."""
+
     def __init__(self, source: str, key: str, reason: str) -> None:
         super().__init__(reason)
         self.source, self.key, self.reason = source, key, reason
 
 
-def _key_of(instance: InstanceSettings, environ: Mapping[str, str]) -> str | None:
+def key_of(instance: InstanceSettings, environ: Mapping[str, str]) -> str | None:
+    """Read the key that an instance wants, if it wants one.
+
+    Raises:
+        NoKey: it is missing.
+    """
     if instance.api_key_env is not None:
         source = f"environment {instance.api_key_env}"
         text = environ.get(instance.api_key_env, "").strip()
         if not text:
-            raise _NoKey(source, "api_key_env", "is missing or empty")
+            raise NoKey(source, "api_key_env", "is missing or empty")
         try:
             return plain_key(text)
         except ValueError as error:
-            raise _NoKey(source, "api_key_env", str(error)) from None
+            raise NoKey(source, "api_key_env", str(error)) from None
     if instance.api_key_file is None:
         return None
     try:
@@ -112,7 +119,7 @@ def _key_of(instance: InstanceSettings, environ: Mapping[str, str]) -> str | Non
         reason = f"cannot be read: {error.strerror or type(error).__name__}"
     except ValueError as error:
         reason = str(error)
-    raise _NoKey(f"file {instance.api_key_file}", "api_key_file", reason)
+    raise NoKey(f"file {instance.api_key_file}", "api_key_file", reason)
 
 
 def _is_key_variable(problem: Problem, settings: Settings) -> bool:
@@ -121,7 +128,13 @@ def _is_key_variable(problem: Problem, settings: Settings) -> bool:
     return problem.source in names
 
 
-def _problems(detail: ErrorDetails, sources: Sources) -> Iterator[Problem]:
+def problems_of(error: ValidationError, sources: Sources, root: type[BaseModel] = Settings) -> Iterator[Problem]:
+    """Say what is wrong, and where it stands; `root` is what was validated."""
+    for detail in error.errors():
+        yield from _problems(detail, sources, root)
+
+
+def _problems(detail: ErrorDetails, sources: Sources, root: type[BaseModel]) -> Iterator[Problem]:
     if detail["type"] == "conflicts":
         for location, reason in detail["ctx"]["problems"]:
             yield Problem(sources.describe(location), dotted(location), reason)
@@ -129,15 +142,15 @@ def _problems(detail: ErrorDetails, sources: Sources) -> Iterator[Problem]:
     if detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]:
         return  # the list is long enough; what is in it is bad, and reported
     location = detail["loc"]
-    yield Problem(sources.describe(location), dotted(location), _reason(detail))
+    yield Problem(sources.describe(location), dotted(location), _reason(detail, root))
 
 
-def _reason(detail: ErrorDetails) -> str:
+def _reason(detail: ErrorDetails, root: type[BaseModel]) -> str:
     """Say what is wrong in the words of a configuration file."""
     location, message = detail["loc"], detail["msg"]
     match detail["type"]:
         case "extra_forbidden":
-            parent = model_at(Settings, location[:-1])
+            parent = model_at(root, location[:-1])
             return "unknown key" + did_you_mean(str(location[-1]), parent.model_fields if parent else ())
         case "missing":
             return "is required"
@@ -149,7 +162,7 @@ def _reason(detail: ErrorDetails) -> str:
             return (
                 "must be the name of an environment variable, of letters, digits and _; the key stands in the variable"
             )
-        case "preset" | "auth" | "header" | "query":
+        case "preset" | "auth" | "header" | "query" | "source":
             return message
         case "literal_error":
             message = f"must be {detail['ctx']['expected']}"

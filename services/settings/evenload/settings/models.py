@@ -10,7 +10,9 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from evenload.settings.base import LogSettings, Name, Port, Section
-from evenload.settings.pools import WEIGHED, AdmissionSettings, PoolSettings, base_url
+from evenload.settings.discovery import DiscoverySettings
+from evenload.settings.instances import base_url
+from evenload.settings.pools import WEIGHED, AdmissionSettings, PoolSettings
 from evenload.settings.problems import Location
 from evenload.settings.spool import SpoolSettings
 
@@ -78,6 +80,11 @@ class RouterSettings(Section):
         None,
         description="File of client keys (`evenload keys new`), read again at SIGHUP; with it only their requests are "
         "served. Null serves everybody.",
+    )
+    admin_keys_file: Path | None = Field(
+        None,
+        description="File of operators' keys, made and read like `keys_file`; with one of them instances are added, "
+        "removed and drained at the operators' port. Null: nobody can.",
     )
     admission: RouterAdmissionSettings = Field(
         default_factory=RouterAdmissionSettings, description="Requests of all pools at once."
@@ -225,6 +232,9 @@ class Settings(BaseSettings):
 
     kafka: KafkaSettings = Field(default_factory=KafkaSettings, description="The Kafka cluster.")
     pools: tuple[PoolSettings, ...] = Field((), max_length=1000, description="What serves which models.")
+    discovery: DiscoverySettings = Field(
+        default_factory=DiscoverySettings, description="How instances come and go while everything runs."
+    )
     router: RouterSettings = Field(default_factory=RouterSettings, description="One router replica.")
     scorer: ScorerSettings = Field(default_factory=ScorerSettings, description="One scorer worker.")
     collector: CollectorSettings = Field(default_factory=CollectorSettings, description="The poller.")
@@ -275,6 +285,8 @@ def conflicts(settings: Settings) -> list[tuple[Location, str]]:
             claim(
                 "instance id", instance.id, f"pool {pool.name!r} ({instance.url})", ("pools", p, "instances", i, "id")
             )
+        if not (pool.instances or pool.discovery or settings.discovery.changes_file):
+            found.append((("pools", p, "instances"), "needs at least one instance, or a source in `discovery`"))
         if pool.retries.backoff_ms > pool.retries.backoff_ms_max:
             found.append((("pools", p, "retries", "backoff_ms_max"), "must not be less than backoff_ms"))
     if settings.router.admin_listen is not None and settings.router.admin_address[1] == settings.router.port:
