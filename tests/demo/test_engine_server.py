@@ -204,13 +204,17 @@ async def test_metrics_have_the_names_types_and_labels_of_vllm(engine: EngineSer
     assert 'vllm:request_success_total{engine="0",finished_reason="length",model_name="tiny"} 1.0' in page
     assert 'vllm:generation_tokens_total{engine="0",model_name="tiny"} 5.0' in page
     assert 'vllm:time_to_first_token_seconds_count{engine="0",model_name="tiny"} 1.0' in page
+    steps = re.search(r'^vllm:iteration_tokens_total_count{engine="0",model_name="tiny"} (.+)$', page, re.MULTILINE)
+    assert steps is not None
+    assert float(steps[1]) >= 5.0, "a token each, at least"
     assert re.search(r"^process_start_time_seconds 1\.\d+e\+09$", page, re.MULTILINE)
 
 
-async def test_histogram_buckets_of_times_are_those_of_vllm(engine: EngineServer, captures: Path) -> None:
+async def test_histogram_buckets_of_times_and_steps_are_those_of_vllm(engine: EngineServer, captures: Path) -> None:
     page = (await call(engine, "GET", "/metrics")).body.decode()
     real = (captures / "metrics_saturated_1.txt").read_text()
-    for name in ("time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds"):
+    times = ("time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds")
+    for name in (*times, "iteration_tokens_total"):
         pattern = rf'vllm:{name}_bucket{{engine="0",le="([^"]+)"'
         assert re.findall(pattern, page) == re.findall(pattern, real)
 
