@@ -1,4 +1,4 @@
-"""Scripted sources of truth for tests: a name server, and an API server of Kubernetes. Both on free ports of loopback."""
+"""Scripted sources of truth for tests: a name server, and an API server of Kubernetes, on free ports of loopback."""
 
 import asyncio
 import json

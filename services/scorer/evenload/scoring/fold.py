@@ -259,6 +259,7 @@ def _membership(s: InstanceState, event: Membership, config: ScoringConfig, _: i
     if event.change == "ready":
         if not s.ready and s.cause == "refused":
             _restart(s, config)
+            s.damped = config.warmup_score  # the 0 was that of nobody being there, not that of the new process
             s.started_s = None  # whatever the new process says is its own, not one more restart
         s.ready, s.cause = True, ""
     elif event.change == "not_ready":
