@@ -12,7 +12,7 @@ from evenload.settings import InstanceSettings, SettingsError
 from evenload.settings.instance_keys import FileKey, FixedKey, Key
 from evenload.settings.load import NoKey, key_of
 from evenload.settings.problems import Problem
-from evenload.settings.providers import read_key
+from evenload.settings.providers import auth_headers, read_key
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +48,7 @@ def access_of(instance: InstanceSettings, environ: Mapping[str, str]) -> Access:
     def headers() -> Mapping[str, str]:
         if found is None:
             return instance.headers
-        bearer = instance.auth == "bearer"
-        name, value = ("authorization", f"Bearer {found.current()}") if bearer else (instance.auth, found.current())
-        return {**instance.headers, name: value}
+        return {**instance.headers, **dict(auth_headers(instance.auth, found.current()))}
 
     return Access(headers, _trust(instance))
 
