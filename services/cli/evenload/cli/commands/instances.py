@@ -46,6 +46,8 @@ def list_instances(settings: Settings, at: At = None, key_file: KeyFile = None, 
     rows = []
     for router, answer in _Routers(settings, at, key_file).ask("GET", ""):
         rows += [{"router": router, **row} for row in answer["instances"]]
+    if not as_json and len(at or ()) < 2:  # a table has little room
+        rows = [{key: value for key, value in row.items() if key != "router"} for row in rows]
     print_rows(rows, as_json=as_json)
 
 
