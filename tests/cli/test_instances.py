@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from evenload.cli.app import main
-from tests.router.stage import GOOD
-from tests.router.test_discovery import following, names, until
+from tests.router.stage import GOOD, until
+from tests.router.test_discovery import following, names
 
 
 async def run(*arguments: str) -> int:
