@@ -153,5 +153,3 @@ async def test_engines_come_go_and_come_back_by_a_file_and_no_request_fails(topi
     log = await read(settings, Scope(), _silent)
     report = check(log, settings, Scope(), _silent)
     assert (report.exit_code, report.first_difference) == (0, None), "each decision and score can be recomputed"
-        "who came and went, each decision and each score can be recomputed"
-    )
