@@ -1,14 +1,18 @@
 """Which collector tells the log of whom, and what it learns of the log before it speaks."""
 
+import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from evenload.bus.topics import partition_for
-from evenload.collector.main import Collector
+from evenload.collector.main import Collector, _reload
 from evenload.collector.standing import HEARD_MS, SILENT_MS, Standing
 from evenload.schemas import WIRE_VERSION, EngineGauges, Event, InstanceState, Membership, SnapshotBatch
 from evenload.scoring import fresh, snapshot
-from evenload.settings import Settings
+from evenload.settings import Settings, SettingsError
+from evenload.settings.problems import Problem
 
 PARTITIONS = 4
 
@@ -131,12 +135,49 @@ async def test_new_settings_begin_and_end_polls_and_leave_the_others_alone() -> 
     assert a not in collector.pollers
 
 
+async def test_a_hang_up_takes_over_the_pools_and_bad_settings_change_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    collector, wanted = Collector(settings_for("a")), asyncio.Event()
+    answers: list[Settings | SettingsError] = [SettingsError([Problem("f:1", "pools", "is bad")]), settings_for("b")]
+
+    def again() -> Settings:
+        answer = answers.pop(0)
+        if isinstance(answer, SettingsError):
+            raise answer
+        return answer
+
+    task = asyncio.create_task(_reload(collector, again, wanted))
+    wanted.set()
+    async with asyncio.timeout(10):
+        while "not reloaded, nothing has changed: f:1: pools: is bad" not in caplog.text:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert collector.roster.pollers.keys() == {"a"}
+        wanted.set()
+        while collector.roster.pollers.keys() != {"b"}:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    task.cancel()
+
+
 async def test_a_collector_follows_its_sources(tmp_path: Path) -> None:
     path = tmp_path / "f"
-    path.write_text(json.dumps({"instances": [{"url": "http://127.0.0.1:1", "id": "x"}]}))
+
+    def write(*names: str) -> None:
+        (tmp_path / "new").write_text(json.dumps({"instances": [{"url": f"http://{name}:1"} for name in names]}))
+        (tmp_path / "new").rename(path)
+
+    write("x")
     settings = settings_for(discovery=[{"file": str(path)}])
-    collector = Collector(settings)
+    own = settings.discovery.model_copy(update={"look_s": 0.05})
+    collector = Collector(settings.model_copy(update={"discovery": own}))
     assert collector.pollers == []
-    collector.discovery.slots[0].found([])
-    collector._follow(settings.model_copy(update={"pools": settings_for("p:x").pools}))
-    assert collector.roster.pollers.keys() == {"p:x"}
+    collector.discovery.start()
+    try:
+        async with asyncio.timeout(10):
+            while collector.roster.pollers.keys() != {"p:x:1"}:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            write("y")
+            while collector.roster.pollers.keys() != {"p:y:1"}:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    finally:
+        await collector.discovery.close()

@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from evenload.router.build import build
 from evenload.router.client_keys import new_key
 from evenload.router.fake_wire import Gate as Held
 from evenload.router.fake_wire import response
@@ -14,7 +17,7 @@ from evenload.router.fakes import Got, ScriptedUpstream, post
 from evenload.router.reload import Reloads
 from evenload.schemas import WIRE_VERSION, Membership, SnapshotBatch
 from evenload.scoring import apply, fresh, snapshot
-from evenload.settings import Settings
+from evenload.settings import Settings, SettingsError
 from tests.router.stage import GOOD, GOOD_BODY, PLAIN, STREAM, Fleet, replica, until
 
 ANSWER = response(200, b'{"choices":[]}')
@@ -181,6 +184,26 @@ async def test_requests_get_through_to_one_that_came_back(tmp_path: Path) -> Non
         show(f, "a", left, back)
         assert (await post(f.url, STREAM)).body == GOOD_BODY
         assert (f.state("a").successes, f.state("a").older_generation) == (1, 0)
+
+
+async def test_a_pool_that_is_made_anew_goes_on_with_its_budget_of_retries(tmp_path: Path) -> None:
+    async with following(tmp_path, [GOOD]) as (f, _):
+        budget = f.router.dispatcher.pools["p"].retries
+        while budget.take(0.0):
+            pass
+        write(tmp_path, f, "a")
+        await until(lambda: names(f) == ("p:a",))
+        now = f.router.dispatcher.pools["p"].retries
+        assert (now.take(0.0), now.withheld) == (False, budget.withheld + 1)
+
+
+def test_a_key_that_a_template_names_must_be_there_at_the_start() -> None:
+    source = {"dns": "e.internal:80", "template": {"api_key_env": "NOT_THERE"}}
+    settings = Settings.model_validate({"pools": [{"name": "p", "models": ["m"], "discovery": [source]}]})
+    with pytest.raises(SettingsError) as caught:
+        build(settings, {})
+    reason = "the key of dns e.internal:80 is missing or empty"
+    assert str(caught.value) == f"environment NOT_THERE: pools[0].discovery[0].template.api_key_env: {reason}"
 
 
 # Operators.

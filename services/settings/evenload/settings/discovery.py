@@ -105,12 +105,17 @@ class SourceSettings(Section):
         if owned := [key for key in _OWN if key in self.template]:
             raise PydanticCustomError("source", f"template: {owned[0]} is what the source says")
         try:
-            self.instance({"url": _PLACEHOLDER})
+            _ = self.sample
         except ValidationError as error:
             found = error.errors()[0]
             where = ".".join(str(part) for part in found["loc"])
             raise PydanticCustomError("source", f"template: {where}: {found['msg']}") from None
         return self
+
+    @property
+    def sample(self) -> InstanceSettings:
+        """An instance that has what all of this source have."""
+        return self.instance({"url": _PLACEHOLDER})
 
     def instance(self, data: dict[str, Any]) -> InstanceSettings:
         """Make an instance of this source, of its template and what is known of the one.

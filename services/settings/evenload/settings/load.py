@@ -67,6 +67,8 @@ def config_path(config: Path | None, environ: Mapping[str, str]) -> Path | None:
 def backend_keys(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     """Read the keys that the instances want, by instance id; called by what sends requests to them.
 
+    Those of sources' templates are looked for as well: what is missing is then known before an instance is found.
+
     Raises:
         SettingsError: A variable that `api_key_env` names is missing or empty, or a file that `api_key_file` names
             cannot be read or has no key in it.
@@ -83,6 +85,12 @@ def backend_keys(settings: Settings, environ: Mapping[str, str]) -> dict[str, st
             else:
                 if key is not None:
                     keys[instance.id] = key
+        for d, source in enumerate(pool.discovery):
+            try:
+                key_of(source.sample, environ)
+            except NoKey as missing:
+                where = dotted(("pools", p, "discovery", d, "template", missing.key))
+                problems.append(Problem(missing.source, where, f"the key of {source.label} {missing.reason}"))
     if problems:
         raise SettingsError(problems)
     return keys
