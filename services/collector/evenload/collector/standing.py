@@ -42,7 +42,7 @@ class Standing:
         }
         found = self._members.want(wanted, now_ms)
         for name in (*found.joined, *found.left, *found.replaced):
-            self._tell(name, now_ms)
+            self._tell(name, now_ms, heard=self._heard(name, now_ms))
         return found.joined + found.replaced
 
     def generation(self, instance: str) -> int:
@@ -57,18 +57,18 @@ class Standing:
         """Take what the scorer believes."""
         self._heard_ms.setdefault(batch.partition, now_ms)
         for item in batch.snapshots:
-            self._members.on_snapshot(item, batch.now_ms, now_ms)
-            self._tell(item.state.instance, now_ms)
+            if self._members.on_snapshot(item, batch.now_ms, now_ms):
+                self._tell(item.state.instance, now_ms, heard=True)
 
     def tick(self, now_ms: float) -> None:
         """Tell what is due without a snapshot; call it once a second or so."""
         for name in self._members.unsettled():
-            self._tell(name, now_ms)
+            self._tell(name, now_ms, heard=self._heard(name, now_ms))
         self._members.prune(now_ms)
 
-    def _tell(self, name: str, now_ms: float) -> None:
+    def _tell(self, name: str, now_ms: float, *, heard: bool) -> None:
         if self._owns(name):
-            event = self._members.due(name, now_ms, heard=self._heard(name, now_ms))
+            event = self._members.due(name, now_ms, heard=heard)
             if event is not None:
                 self._emit(event)
 

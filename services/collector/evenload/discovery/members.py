@@ -57,8 +57,7 @@ def difference(before: Mapping[str, str], after: Mapping[str, str]) -> Differenc
     )
 
 
-@dataclass(slots=True)
-class _Believed:
+class _Believed(NamedTuple):
     """What the newest snapshot says of an instance, and when it came."""
 
     generation: int
@@ -116,31 +115,29 @@ class Members:
         unheard = (name for name in self._wanted if name not in self._believed)
         return sorted({*unheard, *self._leaving, *self._returned, *self._least})
 
-    def on_snapshot(self, item: InstanceSnapshot, log_ms: int, now_ms: float) -> None:
-        """Take what the scorer believes of an instance.
+    def on_snapshot(self, item: InstanceSnapshot, log_ms: int, now_ms: float) -> bool:
+        """Take what the scorer believes of an instance; this is what a collector does most.
 
         Args:
             item: from its newest snapshot.
             log_ms: log time of that snapshot.
             now_ms: monotonic.
+
+        Returns:
+            Whether there may be something to say of it.
         """
-        state, name = item.state, item.state.instance
-        silent = log_ms - state.log_ms >= FORGOTTEN_MS and not item.replicas
-        self._believed[name] = _Believed(
-            generation=state.generation,
-            left=state.left_ms is not None,
-            draining=state.draining,
-            idle=item.in_flight == 0,
-            # Of a provider nobody polls gauges, and it may have no traffic for hours.
-            forgotten=silent and state.gauges_ms is not None,
-            heard_ms=now_ms,
-        )
-        if state.left_ms is not None and state.generation >= self._told.get(name, 0):
+        state = item.state
+        name, left, generation = state.instance, state.left_ms is not None, state.generation
+        # Of a provider nobody polls gauges, and it may have no traffic for hours.
+        silent = log_ms - state.log_ms >= FORGOTTEN_MS and not item.replicas and state.gauges_ms is not None
+        self._believed[name] = _Believed(generation, left, state.draining, item.in_flight == 0, silent, now_ms)
+        if self._leaving and left and generation >= self._told.get(name, 0):
             self._leaving.pop(name, None)
-        if state.generation >= self._least.get(name, 0):
+        if self._least and generation >= self._least.get(name, 0):
             self._least.pop(name, None)
-        if not state.draining and now_ms - self._returned.get(name, now_ms) >= RESTATE_MS:
+        if self._returned and not state.draining and now_ms - self._returned.get(name, now_ms) >= RESTATE_MS:
             del self._returned[name]  # whoever drains it from now on is not us
+        return left or name not in self._wanted or name in self._least or name in self._returned
 
     def due(self, name: str, now_ms: float, *, heard: bool) -> Membership | None:
         """Return what is to be said of an instance now; it counts as said.
