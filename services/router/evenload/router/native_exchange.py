@@ -24,6 +24,7 @@ App = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[None]]
 _STATUS_LINES = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode("ascii")) for status in HTTPStatus
 }
+_FRAMING = frozenset({b"content-length", b"connection", b"transfer-encoding"})
 _DISCONNECT = {"type": "http.disconnect"}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _UNTOLD = -1  # length of a chunked body
@@ -185,16 +186,17 @@ class Exchange:
         told = closes = False
         if not self._body_whole:
             self.keep_alive = False  # what is left of the body is not worth reading
-        for name, value in (*self._protocol.server_state.default_headers, *headers):
-            key = name.lower()
-            if key == b"content-length":
-                self._left, told = int(value), True
-            elif key == b"connection":
-                closes = True
-                self.keep_alive = self.keep_alive and value.lower() != b"close"
-            elif key == b"transfer-encoding":
-                raise RuntimeError("the framing of the body is the server's")
-            lines.append(b"%b: %b\r\n" % (name, value))
+        for header in (*self._protocol.server_state.default_headers, *headers):
+            key = header[0].lower()
+            if key in _FRAMING:
+                if key == b"content-length":
+                    self._left, told = int(header[1]), True
+                elif key == b"connection":
+                    closes = True
+                    self.keep_alive = self.keep_alive and header[1].lower() != b"close"
+                else:
+                    raise RuntimeError("the framing of the body is the server's")
+            lines.append(b"%b: %b\r\n" % header)
         if not told and not self._silent:
             if self._framed_by_end:
                 self._left, self.keep_alive = _ENDLESS, False
@@ -247,8 +249,9 @@ class Exchange:
             transport.write(data)
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     async def _run(self, app: App, scope: MutableMapping[str, Any]) -> None:
         try:
