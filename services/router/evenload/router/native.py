@@ -35,16 +35,19 @@ from .server_protocol import (
     BODY_IDLE_S,
     HEAD_S,
     HEADER_BYTES_MAX,
+    NO_HOST,
     NOT_HTTP,
     TOO_SLOW,
     URL_BYTES_MAX,
     headers_too_large,
+    hosts,
+    meaning,
     url_too_long,
+    without_upgrade,
 )
 
 BODY_HIGH_BYTES = 256 * 1024  # of a body that nobody reads; above it the socket is not read
 LOOK_S = 0.25
-_HOP_UPGRADE = frozenset({b"connection", b"upgrade", b"http2-settings"})
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 _looks: "WeakKeyDictionary[Any, asyncio.TimerHandle]" = WeakKeyDictionary()  # per server: its timer
@@ -157,8 +160,8 @@ class HttpProtocol(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._ignore_upgrade(data[upgrade.args[0] :])
-        except httptools.HttpParserError:  # also what a callback below has raised
-            self._refuse(self._refusal)
+        except httptools.HttpParserError as error:  # also what a callback below has raised
+            self._refuse(meaning(error, data) if self._refusal is NOT_HTTP else self._refusal)
         else:
             incoming = self._incoming
             if incoming is not None:
@@ -256,13 +259,16 @@ class HttpProtocol(asyncio.Protocol):
         if self._piece_bytes > self.piece_bytes_max or not self._first_piece:
             self._measure()
         parser = self._parser
+        version = parser.get_http_version()
+        if version == "1.1" and hosts(self._headers) != 1:
+            self._refusal = NO_HOST
+            raise _Refused
         if parser.should_upgrade():
             self._upgrade = True  # what follows is parsed anew, as if nobody had asked for it
             return
         self._in_head = False
         headers, self._headers = self._headers, []
         method = parser.get_method().decode("ascii")
-        version = parser.get_http_version()
         scope = self._scope(method, version, headers)
         self._incoming = exchange = Exchange(
             self,
@@ -339,15 +345,10 @@ class HttpProtocol(asyncio.Protocol):
             self._refuse(url_too_long(self.url_bytes_max) if long_url else headers_too_large(self.header_bytes_max))
 
     def _ignore_upgrade(self, rest: bytes) -> None:
-        """Serve a request as if it had not asked for another protocol, as HTTP allows; Java's client asks for h2c.
-
-        llhttp stops after the head of such a request, so a head without the wish is parsed again, with what follows.
-        """
         method = self._parser.get_method()
         if not self._upgrade or method == b"CONNECT":
             return self._refuse(NOT_HTTP)
-        kept = b"".join([b"%b: %b\r\n" % header for header in self._headers if header[0] not in _HOP_UPGRADE])
-        head = b"%b %b HTTP/%b\r\n%b\r\n" % (method, self._url, self._parser.get_http_version().encode(), kept)
+        head = without_upgrade(method, self._url, self._parser.get_http_version(), self._headers)
         self._parser = httptools.HttpRequestParser(self)
         return self.data_received(head + rest)
 
@@ -355,18 +356,22 @@ class HttpProtocol(asyncio.Protocol):
         """Answer what cannot be parsed, and end the connection; after the answer under way if its request was whole."""
         if self.transport is None or self._lingering:
             return
-        if self._current is None:
+        current = self._current
+        if current is not None and current is self._incoming and not current.started:
+            current.abandon()  # what cannot be parsed is the rest of its body
+            self._current = current = None
+        if current is None:
             request_id = b"req-" + hexlify(urandom(12))
             body = error.body(request_id)
             headers = [*error.headers(body), (b"x-request-id", request_id), (b"connection", b"close")]
             lines = b"".join([b"%b: %b\r\n" % header for header in headers])
             self.transport.write(status_line(error.status) + lines + b"\r\n" + body)
             self._linger()
-        elif self._current is self._incoming:
+        elif current is self._incoming:
             self.end()
         else:
             self._lingering = True
-            self._current.keep_alive = False
+            current.keep_alive = False
 
     def _linger(self) -> None:
         """End our side, and let the peer read before the rest of what it sends makes the kernel reset it."""
@@ -408,13 +413,7 @@ class HttpProtocol(asyncio.Protocol):
             else:
                 self.end()
         elif self._current is self._incoming:
-            exchange = self._current
-            if exchange.started:
-                self.end()
-            else:
-                exchange.abandon()
-                self._current = self._incoming = None
-                self._refuse(TOO_SLOW)
+            self._refuse(TOO_SLOW)
 
 
 def _look(server_state: Any, loop: asyncio.AbstractEventLoop) -> None:
