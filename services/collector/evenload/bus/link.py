@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer
 
-from evenload.bus.client_logs import limit_client_logs, limited_logger
+from evenload.bus.client_logs import AWAY, limit_client_logs, limited_logger
 from evenload.bus.forever import cancelled
 
 log = limited_logger(__name__)
@@ -160,7 +160,8 @@ class ProducerLink:
     def _note(self, session: "_Session | None", topic: str, error: BaseException) -> None:
         self.failures += 1
         words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        log.warning("cannot write to %s at %s, trying again: %s", topic, self._bootstrap, words)
+        away = None if isinstance(error, _UnreadyError) else AWAY
+        log.warning("cannot write to %s at %s, trying again: %s", topic, self._bootstrap, words, extra=away)
         if session is not None:
             self._drop(session)
 
