@@ -14,8 +14,8 @@ _VARIABLE = re.compile(r"0x[0-9a-f]+|\d+")
 class RateLimitFilter(logging.Filter):
     """Lets through one record per period and cause; what was held back is counted in the next one let through.
 
-    A cause is what a record names as its attribute `cause`, else logger, level and text without its numbers. Attach it to handlers, or to the one logger that it concerns:
-    filters of a logger do not see what its children write.
+    A cause is what a record names as its attribute `cause`, else logger, level and text without its numbers. Attach it
+    to handlers, or to the one logger that it concerns: filters of a logger do not see what its children write.
     """
 
     def __init__(

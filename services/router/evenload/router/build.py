@@ -163,7 +163,7 @@ def build(
     metrics.watch_keys(lambda: proxy.keys)
     front: App = proxy if tracing is None else tracing.front(proxy)
     if apart:
-        front = Doors(front, app_for("pages"), router.admin_address[1])
+        front = Doors(front, app_for("pages"), router.admin_address[1], lambda: proxy.leaving)
     built = Router(front, proxy, telemetry, dispatcher, metrics, settings, tracing)
     return built
 
