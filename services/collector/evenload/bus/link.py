@@ -170,7 +170,7 @@ class ProducerLink:
         if session is None or session is not self._session:
             return
         self._session = None
-        session.lost.set()
+        session.lost.set_result(None)
         task = asyncio.get_running_loop().create_task(_abandon(session.producer))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
@@ -182,7 +182,7 @@ class _Session:
     def __init__(self, producer: Any, attempt_s: float) -> None:
         self.producer = producer
         self._attempt_s = attempt_s
-        self.lost = asyncio.Event()
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.checked: set[str] = set()
 
     async def produce(self, topic: str, partition: int, records: Sequence[Record]) -> Receipt:
@@ -203,17 +203,15 @@ class _Session:
 
     async def _unless_lost(self, work: Any) -> Any:
         task = asyncio.ensure_future(work)
-        lost = asyncio.ensure_future(self.lost.wait())
         try:
-            await asyncio.wait({task, lost}, timeout=self._attempt_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, self.lost}, timeout=self._attempt_s, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
             raise _LostError(
-                "the connection was given up" if lost.done() else f"no answer within {self._attempt_s:g} s"
+                "the connection was given up" if self.lost.done() else f"no answer within {self._attempt_s:g} s"
             )
         finally:
             task.cancel()
-            lost.cancel()
 
 
 async def _check_topic(producer: Any, topic: str, partitions: int) -> None:

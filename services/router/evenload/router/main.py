@@ -68,8 +68,10 @@ class _Server(uvicorn.Server):
         try:
             await super().shutdown(sockets[:1])
         finally:
-            for door in (*admin, *sockets[1:]):
-                door.close()
+            for server in admin:
+                server.close()
+            for listener in sockets[1:]:
+                listener.close()
 
 
 def run(settings: Settings, again: Callable[[], Settings] | None = None) -> None:

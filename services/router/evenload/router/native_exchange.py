@@ -164,6 +164,18 @@ class Exchange:
         else:
             raise RuntimeError(f"{message['type']} is not expected here")
 
+    def whole_body(self) -> bytes | None:
+        """Take what `receive` has not returned of the body; None if more is to come."""
+        if not self._body_whole:
+            return None
+        pieces = self._body
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._taken = True
+        self.unread_bytes = 0
+        self._protocol.body_taken(self)
+        return body
+
     def push(self, data: bytes) -> None:
         """Write a part of the body now; who does it sets `source` and obeys its `pause`."""
         if self._left != _UNTOLD or self._head or self.complete or not self.started:

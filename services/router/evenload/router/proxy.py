@@ -135,7 +135,11 @@ class Proxy:
                 self.keys.admit(by_name, self._clock())
             until_s = _deadline(by_name[deadline.HEADER]) if deadline.HEADER in by_name else None
             traced = trace_context.TRACEPARENT in by_name or trace_context.TRACESTATE in by_name
-            body = await _read_body(by_name, receive, self.limits.body_bytes_max)
+            body = None if client.wire is None else client.wire.whole_body()
+            if body is None:
+                body = await _read_body(by_name, receive, self.limits.body_bytes_max)
+            elif len(body) > self.limits.body_bytes_max:
+                raise _too_large(self.limits.body_bytes_max)
             plan = self._plan(endpoint, _target(scope), headers, request_id, body, until_s=until_s, traced=traced)
         except (_Unservable, Refused) as refusal:
             return await client.refuse(refusal.error)
