@@ -20,17 +20,15 @@ meanwhile. Deadlines are floats, looked at four times a second by one timer for 
 
 import asyncio
 import math
-from binascii import hexlify
 from collections import deque
-from os import urandom
 from typing import Any
-from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 import httptools
 
 from .errors import ApiError
-from .native_exchange import Exchange, Headers, status_line
+from .native_exchange import Exchange, Headers
+from .native_scope import address_of, scope_of
 from .server_protocol import (
     BODY_IDLE_S,
     HEAD_S,
@@ -42,13 +40,13 @@ from .server_protocol import (
     headers_too_large,
     hosts,
     meaning,
+    refusal,
     url_too_long,
     without_upgrade,
 )
 
 BODY_HIGH_BYTES = 256 * 1024  # of a body that nobody reads; above it the socket is not read
 LOOK_S = 0.25
-_ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 _looks: "WeakKeyDictionary[Any, asyncio.TimerHandle]" = WeakKeyDictionary()  # per server: its timer
 
@@ -69,10 +67,10 @@ class HttpProtocol(asyncio.Protocol):
 
     __slots__ = (
         "_app",
-        "_client",
         "_config",
         "_current",
         "_deadline_s",
+        "_ends",
         "_first_piece",
         "_head_bytes",
         "_headers",
@@ -84,8 +82,6 @@ class HttpProtocol(asyncio.Protocol):
         "_piece_bytes",
         "_reading_paused",
         "_refusal",
-        "_scheme",
-        "_server",
         "_upgrade",
         "_url",
         "_waiting",
@@ -108,6 +104,7 @@ class HttpProtocol(asyncio.Protocol):
         self._parser: Any = httptools.HttpRequestParser(self)
         self.transport: asyncio.Transport | None = None
         self._deadline_s = math.inf
+        self._ends: dict[str, Any] = {}  # of the connection, as a scope has them
         self._url = b""
         self._headers: Headers = []
         self._in_head = False
@@ -125,16 +122,18 @@ class HttpProtocol(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<HttpProtocol {self._client} current={self._current!r} waiting={len(self._waiting)}>"
+        return f"<HttpProtocol {self._ends} current={self._current!r} waiting={len(self._waiting)}>"
 
     # asyncio.Protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request."""
         self.transport = transport  # type: ignore[assignment]
-        self._client = _address(transport.get_extra_info("peername"))
-        self._server = _address(transport.get_extra_info("sockname"))
-        self._scheme = "https" if transport.get_extra_info("sslcontext") else "http"
+        self._ends = {
+            "server": address_of(transport.get_extra_info("sockname")),
+            "client": address_of(transport.get_extra_info("peername")),
+            "scheme": "https" if transport.get_extra_info("sslcontext") else "http",
+        }
         self.server_state.connections.add(self)
         self._deadline_s = self.loop.time() + self.head_s
         if self.server_state not in _looks:
@@ -269,7 +268,9 @@ class HttpProtocol(asyncio.Protocol):
         self._in_head = False
         headers, self._headers = self._headers, []
         method = parser.get_method().decode("ascii")
-        scope = self._scope(method, version, headers)
+        scope = scope_of(method, self._url, version, headers)
+        scope.update(self._ends)
+        scope["state"] = self.app_state.copy()
         self._incoming = exchange = Exchange(
             self,
             scope,
@@ -301,31 +302,6 @@ class HttpProtocol(asyncio.Protocol):
         if not self._waiting:
             self._resume_reading()
         exchange.start(self._app, self.loop)
-
-    def _scope(self, method: str, version: str, headers: Headers) -> dict[str, Any]:
-        url = self._url
-        if url[:1] == b"/":
-            raw_path, _, query = url.partition(b"?")
-        else:  # absolute form, or "*"
-            parsed = httptools.parse_url(url)
-            raw_path, query = parsed.path or b"/", parsed.query or b""
-        path = raw_path.decode("latin-1")
-        return {
-            "type": "http",
-            "asgi": _ASGI,
-            "http_version": version,
-            "server": self._server,
-            "client": self._client,
-            "scheme": self._scheme,
-            "root_path": "",
-            "method": method,
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": raw_path,
-            "query_string": query,
-            "headers": headers,
-            "state": self.app_state.copy(),
-            "extensions": {},
-        }
 
     def _measure(self) -> None:
         """Refuse a head that is too large; only one that came in large or several pieces is measured."""
@@ -361,11 +337,7 @@ class HttpProtocol(asyncio.Protocol):
             current.abandon()  # what cannot be parsed is the rest of its body
             self._current = current = None
         if current is None:
-            request_id = b"req-" + hexlify(urandom(12))
-            body = error.body(request_id)
-            headers = [*error.headers(body), (b"x-request-id", request_id), (b"connection", b"close")]
-            lines = b"".join([b"%b: %b\r\n" % header for header in headers])
-            self.transport.write(status_line(error.status) + lines + b"\r\n" + body)
+            self.transport.write(refusal(error))
             self._linger()
         elif current is self._incoming:
             self.end()
@@ -425,7 +397,3 @@ def _look(server_state: Any, loop: asyncio.AbstractEventLoop) -> None:
         _looks[server_state] = loop.call_later(LOOK_S, _look, server_state, loop)
     else:
         del _looks[server_state]
-
-
-def _address(value: Any) -> tuple[str, int] | None:
-    return (str(value[0]), int(value[1])) if isinstance(value, tuple) else None

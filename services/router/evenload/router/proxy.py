@@ -18,7 +18,6 @@ import msgspec
 
 from . import deadline, trace_context
 from .admission import Gate
-from .attempt import Request
 from .client import Client, Send
 from .client_keys import ClientKeys, Refused
 from .endpoints import ENDPOINTS, Endpoint, form_of
@@ -28,6 +27,7 @@ from .form_fields import FormError, form_fields
 from .headers import request_headers, request_id_of
 from .limits import Limits
 from .ports import Ask, Dispatcher
+from .request import Request
 from .watch import Receive
 from .wire import wire_of
 

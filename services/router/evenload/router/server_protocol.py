@@ -121,11 +121,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.cycle is not None and not self._in_head and not self.pipeline and not self.cycle.response_started:
             self._give_up()  # what cannot be parsed is the rest of its body
         if self.cycle is None or self.cycle.response_complete:
-            request_id = b"req-" + hexlify(urandom(12))
-            body = self._refusal.body(request_id)
-            headers = [*self._refusal.headers(body), (b"x-request-id", request_id), (b"connection", b"close")]
-            lines = b"".join(b"%b: %b\r\n" % header for header in headers)
-            self.transport.write(STATUS_LINE[self._refusal.status] + lines + b"\r\n" + body)
+            self.transport.write(refusal(self._refusal))
         # else: an answer to an earlier request is under way, and must not be mixed with this
         self.transport.close()
 
@@ -200,6 +196,14 @@ def bounded(protocol: type[asyncio.Protocol], header_bytes_max: int, url_bytes_m
         "piece_bytes_max": min(header_bytes_max, url_bytes_max),
     }
     return type("Bounded", (protocol,), bounds)
+
+
+def refusal(error: ApiError) -> bytes:
+    """Return the answer to what never became a request; the connection ends with it."""
+    request_id = b"req-" + hexlify(urandom(12))
+    body = error.body(request_id)
+    headers = [*error.headers(body), (b"x-request-id", request_id), (b"connection", b"close")]
+    return STATUS_LINE[error.status] + b"".join([b"%b: %b\r\n" % header for header in headers]) + b"\r\n" + body
 
 
 def without_upgrade(method: bytes, target: bytes, version: str, headers: list[tuple[bytes, bytes]]) -> bytes:
