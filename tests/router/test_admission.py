@@ -243,6 +243,7 @@ def p99(answers: list[tuple[Got, float]]) -> float:
     return taken[int(0.99 * (len(taken) - 1))]
 
 
+@pytest.mark.behind_the_server
 async def test_at_twice_the_capacity_the_p99_of_the_admitted_stays_near_that_of_an_idle_fleet() -> None:
     # Another process on this machine can take the time away, but none can give it: one good round shows the mechanism,
     # and without it there is none.

@@ -352,7 +352,7 @@ class EngineServer:
     def _refuse(self, exchange: Exchange) -> None:
         """The model's own no: a full queue, or a provider's rate limit."""
         if self.spec.provider is None:
-            _say_busy(exchange, in_stream=False)
+            exchange.respond(503, error_body(503, BUSY, "Service Unavailable"))
             return
         body = {
             "message": "Rate limit exceeded.",

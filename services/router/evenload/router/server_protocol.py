@@ -24,7 +24,7 @@ HEAD_S = 10.0  # from connecting, or from the first byte, to the end of a head
 BODY_IDLE_S = 30.0  # between two pieces of a body
 
 NOT_HTTP = ApiError(status=400, code="invalid_http", message="What came is not a request in HTTP/1.1.")
-NO_HOST = ApiError(status=400, code="missing_host", message="A request in HTTP/1.1 needs one Host header; send it.")
+NO_HOST = ApiError(status=400, code="missing_host", message="A request needs exactly one Host header; send it.")
 UNKNOWN_METHOD = ApiError(status=501, code="unknown_method", message="The request's method is not known here.")
 TOO_SLOW = ApiError(status=408, code="request_timeout", message="The rest of the request did not come; send it anew.")
 
