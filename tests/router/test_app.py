@@ -4,6 +4,8 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from evenload.router.build import build
 from evenload.router.fake_wire import Stall, error, response
 from evenload.router.fakes import post, serve
@@ -56,11 +58,13 @@ async def test_probes_may_be_asked_by_head() -> None:
     assert b"{" not in got
 
 
+@pytest.mark.behind_the_server
 async def test_an_instance_that_hangs_delays_the_list_of_models_by_two_seconds_at_most() -> None:
     async with fleet([models("m1")], [Stall()], models=("*",)) as f:
         assert await listed(f.url) == ["m1"]
 
 
+@pytest.mark.behind_the_server
 async def test_metrics_are_by_model_instance_and_outcome() -> None:
     async with fleet([error(503, BUSY)], GOOD, models=("tiny", "*")) as f:
         for model in ("tiny", "tiny", "tiny", "another", "a third"):
@@ -73,6 +77,7 @@ async def test_metrics_are_by_model_instance_and_outcome() -> None:
         assert not any("another" in sample for sample in samples)
 
 
+@pytest.mark.behind_the_server
 async def test_ten_thousand_random_model_names_leave_the_number_of_series_constant() -> None:
     async def series(f: Any) -> set[str]:
         return set(await f.metrics())
@@ -92,6 +97,7 @@ async def test_ten_thousand_random_model_names_leave_the_number_of_series_consta
         assert await series(f) - before == set()
 
 
+@pytest.mark.behind_the_server
 async def test_unknown_models_that_no_pool_takes_make_no_series() -> None:
     async with fleet(GOOD) as f:
         await post(f.url, STREAM)

@@ -20,12 +20,12 @@ from zlib import crc32
 
 import msgspec
 
-from evenload.demo.answer import Answer
+from evenload.demo.answer import Answer, error_frames
 from evenload.demo.engine_life import EngineLife, EngineSpec
 from evenload.demo.engine_metrics import CONTENT_TYPE
 from evenload.demo.faults import FaultError, Faults, SaturateMode
 from evenload.demo.http_server import Exchange, HttpListener
-from evenload.demo.openai_answer import BUSY, DONE_FRAME, WORDS, Voice, error_frame, models_body
+from evenload.demo.openai_answer import BUSY, WORDS, Voice, models_body
 from evenload.demo.openai_request import BadRequestError, Generation, Kind, error_body, parse
 from evenload.sim.engine import Engine
 from evenload.sim.presets import BLOCK_TOKENS
@@ -45,8 +45,16 @@ _KINDS: Final = {
     "/v1/chat/completions": Kind.CHAT,
     "/v1/completions": Kind.COMPLETION,
     "/v1/embeddings": Kind.EMBEDDING,
+    "/v1/responses": Kind.RESPONSE,
+    "/v1/messages": Kind.MESSAGE,
 }
-_ID_PREFIX: Final = {Kind.CHAT: "chatcmpl", Kind.COMPLETION: "cmpl", Kind.EMBEDDING: "embd"}
+_ID_PREFIX: Final = {
+    Kind.CHAT: "chatcmpl-",
+    Kind.COMPLETION: "cmpl-",
+    Kind.EMBEDDING: "embd-",
+    Kind.RESPONSE: "resp_",
+    Kind.MESSAGE: "chatcmpl-",  # as vLLM calls it
+}
 
 
 class EngineServer:
@@ -328,7 +336,9 @@ class EngineServer:
             retry = ("retry-after", str(saturate.retry_after_s))
             exchange.respond(429, error_body(429, _KV_FULL, "Too Many Requests"), extra=(retry,))
         else:
-            _say_busy(exchange, in_stream=saturate.mode is SaturateMode.STREAM_ERROR and generation.stream)
+            _say_busy(
+                exchange, generation.kind, in_stream=saturate.mode is SaturateMode.STREAM_ERROR and generation.stream
+            )
         return True
 
     def _over_limit(self, exchange: Exchange, generation: Generation) -> bool:
@@ -336,13 +346,13 @@ class EngineServer:
         if limit is None or self.life.in_flight < limit.requests:
             return False
         self.life.metrics.refused += 1
-        _say_busy(exchange, in_stream=generation.stream and self._drawn(limit.in_stream))
+        _say_busy(exchange, generation.kind, in_stream=generation.stream and self._drawn(limit.in_stream))
         return True
 
     def _refuse(self, exchange: Exchange) -> None:
         """The model's own no: a full queue, or a provider's rate limit."""
         if self.spec.provider is None:
-            _say_busy(exchange, in_stream=False)
+            exchange.respond(503, error_body(503, BUSY, "Service Unavailable"))
             return
         body = {
             "message": "Rate limit exceeded.",
@@ -378,7 +388,7 @@ class EngineServer:
         kind = generation.kind
         voice = Voice(
             kind=kind,
-            id=f"{_ID_PREFIX[kind]}-{self._rng.getrandbits(64):016x}",
+            id=f"{_ID_PREFIX[kind]}{self._rng.getrandbits(64):016x}",
             created=int(time.time()),
             model=self.spec.model,
             fingerprint=self._fingerprint,
@@ -404,10 +414,10 @@ class EngineServer:
         return (tokens, "stop") if tokens < limit else (limit, "length")
 
 
-def _say_busy(exchange: Exchange, *, in_stream: bool) -> None:
+def _say_busy(exchange: Exchange, kind: Kind, *, in_stream: bool) -> None:
     if in_stream:
         exchange.start_stream()
-        exchange.send(error_frame(503, BUSY, "Service Unavailable"), DONE_FRAME)
+        exchange.send(*error_frames(kind, 503, BUSY, "Service Unavailable"))
         exchange.end()
     else:
         exchange.respond(503, error_body(503, BUSY, "Service Unavailable"))

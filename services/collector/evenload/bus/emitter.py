@@ -10,6 +10,7 @@ holes into the sequences. What it does not handle: it belongs to one event loop 
 """
 
 import asyncio
+import math
 import secrets
 import time
 from collections import Counter
@@ -23,6 +24,7 @@ from evenload.bus.delivery import Delivery, OnAck
 from evenload.bus.forever import Forever
 from evenload.bus.lane import Lane, Pending
 from evenload.bus.link import ProducerLink
+from evenload.bus.logs import PERIOD_S
 from evenload.bus.overflow import Overflow
 from evenload.bus.spool.folder import SpoolFolder
 from evenload.bus.topics import partition_for, topic_names
@@ -125,6 +127,7 @@ class Emitter:
         self._senders: list[Forever] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
+        self._say_lost_at_s = -math.inf
 
     def __repr__(self) -> str:
         return (
@@ -279,7 +282,9 @@ class Emitter:
 
     def _lose(self) -> None:
         self.lost["closed" if self._closed else "buffer_full"] += 1
-        if not self._closed:
+        now_s = self._clock()
+        if not self._closed and now_s >= self._say_lost_at_s:  # even a line that is held back costs 20 us
+            self._say_lost_at_s = now_s + PERIOD_S
             log.warning("the buffer of %d events is full, new telemetry is lost", self._buffer_events_max)
 
     def _refuse(self, event: Event, error: Exception) -> None:

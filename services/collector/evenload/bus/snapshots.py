@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from evenload.bus.client_logs import limit_client_logs, limited_logger
+from evenload.bus.client_logs import AWAY, limit_client_logs, limited_logger
 from evenload.bus.forever import cancelled
 from evenload.bus.link import RETRY_MS
 from evenload.bus.topics import topic_names
@@ -119,7 +119,8 @@ class SnapshotReader:
                     raise
                 self.failures += 1
                 words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-                log.warning("cannot read %s at %s, trying again: %s", self._topic, self._bootstrap, words)
+                away = None if isinstance(error, _GoneError) else AWAY
+                log.warning("cannot read %s at %s, trying again: %s", self._topic, self._bootstrap, words, extra=away)
             if self.sessions > sessions:
                 backoff_s = _BACKOFF_S
             await asyncio.sleep(backoff_s)

@@ -24,6 +24,7 @@ from evenload.router.dispatcher import Dispatcher
 from evenload.router.doors import App, Doors
 from evenload.router.limits import Limits
 from evenload.router.metrics import RouterMetrics
+from evenload.router.outbox import Outbox
 from evenload.router.pool import Place, Pool
 from evenload.router.proxy import Proxy
 from evenload.router.telemetry import Telemetry
@@ -129,6 +130,7 @@ def build(
         partitions=kafka.partitions,
         linger_ms=DECISIONS_LINGER_MS,
     )
+    outbox = Outbox(decisions.send)
     gate = gate_of(router.admission)
     tracing = tracing or _tracing(router)
     client_keys = None if router.keys_file is None else read_keys(router.keys_file)
@@ -141,7 +143,7 @@ def build(
         view=view,
         log_clock=LogClock(wall_ms, mono_ms),
         emitter=emitter,
-        send_decision=decisions.send,
+        send_decision=outbox.add,
         watch=metrics,
         rng=random.Random(router.seed),
         clock=_monotonic_ms,
@@ -151,7 +153,7 @@ def build(
     def reader_of(on_batch: Callable[[int, int, SnapshotBatch], None]) -> SnapshotReader:
         return SnapshotReader(kafka.bootstrap, kafka.topic_prefix, kafka.partitions, on_batch)
 
-    telemetry = Telemetry(dispatcher, emitter, decisions, reader_of)
+    telemetry = Telemetry(dispatcher, emitter, decisions, reader_of, outbox)
     telemetry.awaits = lambda: discovery.waiting
     admin = Admin(dispatcher, discovery, admin_keys)
 
@@ -188,7 +190,7 @@ def build(
     metrics.registry.register(DiscoveryMetrics(lambda: discovery))
     front: App = proxy if tracing is None else tracing.front(proxy)
     if apart:
-        front = Doors(front, app_for("pages"), router.admin_address[1])
+        front = Doors(front, app_for("pages"), router.admin_address[1], lambda: proxy.leaving)
     built = Router(front, proxy, telemetry, dispatcher, metrics, settings, discovery, admin, tracing)
     return built
 

@@ -28,6 +28,8 @@ BUFFER_LOW_BYTES = 64 * 1024  # at or below it reading resumes
 JOIN_BYTES_MAX = 64 * 1024  # small pieces that wait together are handed out as one
 HEAD_BYTES_MAX = 64 * 1024  # status line and headers; a longer head is an attack or a fault
 
+_FRAMING = (b"content-length", b"transfer-encoding")
+
 Headers = list[tuple[bytes, bytes]]
 
 
@@ -331,9 +333,10 @@ class Connection(asyncio.Protocol):
         self.status = status
         self.head_done = True
         self.reusable = self._parser.should_keep_alive()
-        self._until_eof = status not in (204, 304) and not any(
-            name in (b"content-length", b"transfer-encoding") for name, _ in self.headers
-        )
+        self._until_eof = status not in (204, 304)
+        for name, _ in self.headers:
+            if name in _FRAMING:
+                self._until_eof = False
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""

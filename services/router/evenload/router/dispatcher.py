@@ -23,7 +23,7 @@ from evenload.routing import FleetView, LeaseBook, LogClock, RecordedRng, Reques
 from evenload.routing.backlog import expect, explained_ms
 from evenload.routing.leases import Lease
 from evenload.routing.policy import InstanceView
-from evenload.schemas import Event, FirstToken, Outcome, Overdue, SnapshotBatch, encode
+from evenload.schemas import Decision, Event, FirstToken, Outcome, Overdue, SnapshotBatch
 from evenload.schemas.telemetry import OutcomeKind
 from evenload.scoring import ScoringConfig
 from evenload.scoring.cooling import cooling_left_ms
@@ -72,7 +72,7 @@ class Dispatcher:
     Args:
         router: configured name.
         clock: monotonic milliseconds.
-        send_decision: takes (key, encoded decision); bounded, never blocks, never raises.
+        send_decision: takes a record; bounded, never blocks, never raises.
     """
 
     router: str
@@ -81,7 +81,7 @@ class Dispatcher:
     view: FleetView
     log_clock: LogClock
     emitter: Emitting
-    send_decision: Callable[[bytes, bytes], object]
+    send_decision: Callable[[Decision], object]
     watch: Watching
     rng: Rng
     clock: Callable[[], float]
@@ -153,10 +153,10 @@ class Dispatcher:
         if not indices:
             message = "Every instance that serves this model has left the fleet; ask again later."
             raise NoInstance(503, "no_instance", message, 1)
-        if all(views[index].state.cooling_cause == "quota" for index in indices):
-            _raise_if_cooling([views[index] for index in indices], now_ms)
-        rng = RecordedRng(self.rng)
         candidates = views if len(indices) == len(views) else [views[index] for index in indices]
+        if candidates[0].state.cooling_cause == "quota":
+            _raise_if_cooling(candidates, now_ms)
+        rng = RecordedRng(self.rng)
         choice = pool.policy.choose(candidates, asked, now_ms, rng)
         winner = candidates[choice.index].instance
         decision = describe(
@@ -175,7 +175,7 @@ class Dispatcher:
             incarnation=self.emitter.incarnation,
             code_digest=self.code_digest,
         )
-        self.send_decision(request.request_id.encode(), encode(decision))
+        self.send_decision(decision)
         if attempt == 0:
             pool.retries.earn()
         pool.ordinal += attempt == 0  # a retry that took a turn would always take it from the failing one's neighbour
@@ -312,6 +312,8 @@ def _raise_if_cooling(views: Sequence[InstanceView], now_ms: int) -> None:
 
     An engine that was busy is asked all the same when nobody else is there: it may have room by now.
     """
+    if any(view.state.cooling_cause != "quota" for view in views):
+        return
     wait_s = _first_cooled_s(views, now_ms)
     if wait_s is not None:
         message = f"The provider's quota for this service is used up; ask again in {wait_s} s."

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from .admission import Gate, Shed
-from .attempt import OVER_TIME, Attempt, Failure, Request
+from .attempt import OVER_TIME, Attempt
 from .classify import Verdict
 from .client import Client
 from .deadline import CODE as OVER_CODE
@@ -17,6 +17,7 @@ from .deadline import RETRY_REST_S_MIN
 from .errors import ApiError
 from .limits import Limits
 from .ports import Ask, Dispatcher, Lease, NoInstance
+from .request import Failure, Request
 from .watch import Receive, Watch, Watches
 
 # Causes whose words stay inside: they may have a part of the key, or the account's name.

@@ -61,6 +61,18 @@ class _Server(uvicorn.Server):
         while loop.time() < until_s and not self.interrupted:  # noqa: ASYNC110 - a signal handler may not set an event
             await asyncio.sleep(0.05)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the clients' door and drain; the admin port, which is the second, answers until that is over."""
+        sockets = sockets or []
+        admin, self.servers = self.servers[1:], self.servers[:1]
+        try:
+            await super().shutdown(sockets[:1])
+        finally:
+            for server in admin:
+                server.close()
+            for listener in sockets[1:]:
+                listener.close()
+
 
 def run(settings: Settings, again: Callable[[], Settings] | None = None) -> None:
     """Serve until SIGTERM or Ctrl-C, `router.announce_s` longer after SIGTERM; then open streams get `drain_s`.

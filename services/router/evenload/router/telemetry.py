@@ -8,6 +8,7 @@ from evenload.bus.forever import Forever
 from evenload.bus.records import RecordSender
 from evenload.bus.snapshots import SnapshotReader
 from evenload.router.dispatcher import Dispatcher
+from evenload.router.outbox import Outbox
 from evenload.schemas import SnapshotBatch
 
 TICK_S = 0.05
@@ -19,7 +20,15 @@ ReaderOf = Callable[[Callable[[int, int, SnapshotBatch], None]], SnapshotReader]
 class Telemetry:
     """Starts and stops the background work of a router and knows whether it runs."""
 
-    def __init__(self, dispatcher: Dispatcher, emitter: Emitter, decisions: RecordSender, reader_of: ReaderOf) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        emitter: Emitter,
+        decisions: RecordSender,
+        reader_of: ReaderOf,
+        outbox: Outbox,
+    ) -> None:
+        self._outbox = outbox
         self._dispatcher = dispatcher
         self._emitter = emitter
         self._decisions = decisions
@@ -41,6 +50,7 @@ class Telemetry:
         if self._ticker is not None:
             await self._ticker.stop()
         self._dispatcher.tick()
+        self._outbox.flush()
         await self._reader.close()
         await self._decisions.close(DRAIN_S)
         await self._emitter.close(DRAIN_S)
@@ -82,4 +92,5 @@ class Telemetry:
     async def _tick(self) -> None:
         while True:
             self._dispatcher.tick()
+            self._outbox.flush()
             await asyncio.sleep(TICK_S)

@@ -45,7 +45,10 @@ class Response:
 
     def header(self, name: bytes) -> bytes | None:
         """Return the first value of a header by its lower-case name."""
-        return next((value for key, value in self.headers if key == name), None)
+        for key, value in self.headers:  # `next` with a generator takes three times as long
+            if key == name:
+                return value
+        return None
 
     @property
     def is_read(self) -> bool:

@@ -14,7 +14,6 @@ The tail is bounded: events beyond 4,096 or older than 10 s are folded into the 
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping
-from itertools import islice
 
 from evenload.routing.leases import Counts
 from evenload.routing.policy import InstanceView
@@ -196,7 +195,9 @@ class _Entry:
     def fold_tail(self) -> None:
         """Bring the folded state up to the newest own event."""
         tail = self.tail
-        newest = tail if self.unfolded == len(tail) else islice(tail, len(tail) - self.unfolded, None)
+        count = len(tail)
+        # From its end: a step from the other would pass thousands of events for each new one while Kafka is away.
+        newest = tail if self.unfolded == count else [tail[index] for index in range(count - self.unfolded, count)]
         self.folded = apply_all(self.folded, newest, self.config)
         self.unfolded = 0
 

@@ -1,6 +1,7 @@
 """From command line, environment and file to one checked `Settings`, or one error that lists every problem."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,11 @@ def backend_keys(settings: Settings, environ: Mapping[str, str]) -> dict[str, st
     return keys
 
 
+# What people call variables: words with _ between them. Anything else may be the key itself, pasted into its place.
+_VARIABLE = re.compile(r"[A-Z]{1,20}|([A-Z][A-Z0-9]{0,15}|[a-z]{1,15})(_([A-Z0-9]{1,15}|[a-z]{1,15}))+")
+_UNSAID = "; the name of its variable is not repeated, for it looks like a key: the key stands in the variable"
+
+
 class NoKey(Exception):
     """An instance wants a key, and there is none."""
 
@@ -111,10 +117,12 @@ def key_of(instance: InstanceSettings, environ: Mapping[str, str]) -> str | None
         NoKey: it is missing.
     """
     if instance.api_key_env is not None:
-        source = f"environment {instance.api_key_env}"
-        text = environ.get(instance.api_key_env, "").strip()
+        name = instance.api_key_env
+        source = f"environment {name}" if _VARIABLE.fullmatch(name) else "environment"
+        text = environ.get(name, "").strip()
         if not text:
-            raise NoKey(source, "api_key_env", "is missing or empty")
+            about = "is missing or empty" if source.endswith(name) else "is missing or empty" + _UNSAID
+            raise NoKey(source, "api_key_env", about)
         try:
             return plain_key(text)
         except ValueError as error:

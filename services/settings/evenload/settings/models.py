@@ -285,8 +285,16 @@ def conflicts(settings: Settings) -> list[tuple[Location, str]]:
             claim(
                 "instance id", instance.id, f"pool {pool.name!r} ({instance.url})", ("pools", p, "instances", i, "id")
             )
-        if not (pool.instances or pool.discovery or settings.discovery.changes_file):
+        grows = bool(pool.discovery or settings.discovery.changes_file)
+        if not (pool.instances or grows):
             found.append((("pools", p, "instances"), "needs at least one instance, or a source in `discovery`"))
+        if (
+            pool.spill_over_ms is not None
+            and not grows
+            and len({instance.priority for instance in pool.instances}) == 1
+        ):
+            reason = "has no effect: all instances have one priority; give those in reserve a higher `priority`"
+            found.append((("pools", p, "spill_over_ms"), reason))
         if pool.retries.backoff_ms > pool.retries.backoff_ms_max:
             found.append((("pools", p, "retries", "backoff_ms_max"), "must not be less than backoff_ms"))
     if settings.router.admin_listen is not None and settings.router.admin_address[1] == settings.router.port:
