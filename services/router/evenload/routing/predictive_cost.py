@@ -39,7 +39,7 @@ caches need the evenest spread. What is told of other replicas is believed for 0
 """
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -58,6 +58,7 @@ FIT_WEIGHT_MIN = 5.0  # samples below which an instance is taken for a typical o
 UNKNOWN_BASE_MS = 50.0  # while nothing has been learned of anybody: any figure will do that makes backlog count
 UNKNOWN_TOKEN_MS = 0.05
 USED_MOST = 2.0  # KV caches' worth of tokens, beyond which it makes no difference
+FOURTH_MIN = 1e-200  # keeps a division by it finite where nothing is drawn to the median
 TOKEN_MS_MIN = 1e-9  # below it a token costs nothing, and a division by it overflows
 
 
@@ -120,37 +121,24 @@ class Constants(Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{one.name} is {getattr(self, one.name)!r}: {error}") from error
 
 
-def costs_ms(candidates: Sequence[InstanceView], request: Request, now_ms: int, k: Constants) -> list[float]:
-    """Return the cost of each candidate, milliseconds and more than 0."""
-    bases, rates, trust = _lines(candidates, k)
-    size = float(request.prompt_tokens)
-    pressures, room = _pressures(candidates, size, k.ahead)
-    beliefs = _beliefs(candidates, now_ms)
-    held = tokens = foreign = own = 0
-    load = belief_sum = believed = 0.0
-    for view, token_ms, belief in zip(candidates, rates, beliefs, strict=True):
-        others = view.others_in_flight
-        own += view.in_flight
-        held += view.in_flight + others
-        tokens += view.in_flight_tokens + view.others_in_flight_tokens
-        load += (view.in_flight + others) / view.weight * token_ms
-        belief_sum += belief
-        if belief > 0.0:
-            believed += view.weight
-            foreign += others
-    number = len(candidates)
-    mean = foreign / believed if believed > 0.0 else 0.0
-    typical = trust * tokens / held if held else 0.0
-    even = number / load if load > TOKEN_MS_MIN else 0.0
+def costs_ms(
+    candidates: Sequence[InstanceView], request: Request, now_ms: int, k: Constants
+) -> tuple[list[float], float]:
+    """Return the cost of each candidate, milliseconds and more than 0, and the relative difference that is a tie."""
+    fleet = _fleet(candidates, now_ms, k)
+    size, number, held = float(request.prompt_tokens), len(candidates), fleet.held
+    room, per_token = _caches(fleet, k.ahead)
+    trust, mean = fleet.trust, fleet.mean_foreign
+    typical = trust * fleet.tokens / held if held else 0.0
+    even = number / fleet.load_ms if fleet.load_ms > TOKEN_MS_MIN else 0.0
     long = size / (size + k.long_tokens) if size else 0.0
     harm = k.harm_strangers * trust * work_of(size) * (long * long)
-    fresh = belief_sum / number
-    aloof = (harm + typical * k.strangers * room) * fresh * fresh
-    evenness = _evenness(own, held, k.even_share) * typical
+    aloof = (harm + typical * k.strangers * room) * fleet.fresh * fleet.fresh
+    evenness = _evenness(fleet.own, held, k.even_share) * typical
     load_linear, load_square = k.load * evenness, k.load_square * evenness
-    awaiting, slow_from = k.awaiting, k.slow_from
+    awaiting, slow_from, cooling, fail_ms = k.awaiting, k.slow_from, k.cooling, k.fail_ms
     costs: list[float] = []
-    for view, base_ms, token_ms, pressure, belief in zip(candidates, bases, rates, pressures, beliefs, strict=True):
+    for view, base_ms, token_ms, belief in zip(candidates, fleet.bases, fleet.rates, fleet.beliefs, strict=True):
         weight = view.weight
         foreigners = mean + belief * (view.others_in_flight / weight - mean)
         count = view.in_flight / weight + foreigners
@@ -160,16 +148,116 @@ def costs_ms(candidates: Sequence[InstanceView], request: Request, now_ms: int, 
         cost = base_ms * (1.0 + awaiting * view.awaiting / weight) + token_ms * work
         state = view.state
         if state.err_sum > 1:  # one odd failure convicts nobody
-            cost += k.fail_ms * state.err_sum / (state.ok_sum + 1.0)
+            cost += fail_ms * state.err_sum / (state.ok_sum + 1.0)
         if now_ms < state.cooling_until_ms:
-            cost *= 1.0 + k.cooling
+            cost *= 1.0 + cooling
         slowness = state.slowness
         if slowness > slow_from > 0.0:
             cost *= slowness / slow_from
-        if pressure > 0.0:
-            cost = (cost + k.queue_ms * pressure * (state.waiting or 0)) * (1.0 + k.kv * pressure)
         costs.append(cost)
-    return costs
+    if fleet.tight or per_token > 0.0:
+        _add_pressure(costs, candidates, size, per_token, k)
+    return costs, tie_width(fleet.own, held, number, k)
+
+
+class _Fleet(NamedTuple):
+    """What a choice needs to know of all candidates at once."""
+
+    bases: list[float]
+    rates: list[float]
+    beliefs: list[float]  # in what is told of other replicas
+    trust: float  # the square of the median
+    fresh: float  # the mean belief
+    mean_foreign: float  # requests of other replicas at an instance, of those that are believed
+    own: int  # in flight, of this router
+    held: int  # in flight, of everybody
+    tokens: int  # prompt tokens of the latter
+    inside: int  # those of them past their first token, where gauges see them
+    load_ms: float  # requests in flight, each at the token cost of its instance
+    shown: float  # use of the caches, by the gauges
+    thresholds: float
+    tight: bool  # whether a gauge shows a cache beyond its threshold
+
+
+def _fleet(candidates: Sequence[InstanceView], now_ms: int, k: Constants) -> _Fleet:
+    """Gather, in one loop for all: it is on the way of every request, and a loop more costs a tenth of a choice.
+
+    Bases and token costs are drawn to their medians: a value at distance d from the median m, to
+    m + d * d^4 / (d^4 + (spread * m)^4). The trust is squared, because at a trust of a third, as a provider's slope has
+    it by luck, crowding would still outweigh a request or two that await their first token.
+    """
+    middle_base, middle_rate, trust = _medians(candidates)
+    base_most, rate_least, trust_least = k.base_excess * middle_base, k.token_least * middle_rate, 0.5 * trust
+    base_limit, rate_limit = _fourth(k.base_spread * middle_base), _fourth(k.token_spread * middle_rate)
+    sloped = middle_rate > TOKEN_MS_MIN
+    bases: list[float] = []
+    rates: list[float] = []
+    beliefs: list[float] = []
+    own = held = tokens = inside = foreign = 0
+    load_ms = shown = thresholds = believed = belief_sum = 0.0
+    tight = False
+    for view in candidates:
+        state, weight, in_flight, others = view.state, view.weight, view.in_flight, view.others_in_flight
+        base, rate = middle_base, middle_rate
+        if state.fit_weight >= FIT_WEIGHT_MIN:
+            off = state.base_ms - middle_base
+            square = off * off
+            base += off * (square * square) / (square * square + base_limit)
+            if base > base_most:
+                base = base_most
+            if sloped and state.fit_trust > trust_least:
+                off = state.token_ms - middle_rate
+                square = off * off
+                rate += off * (square * square) / (square * square + rate_limit)
+                if rate < rate_least:
+                    rate = rate_least
+        bases.append(base)
+        rates.append(rate)
+        belief, told_ms = 1.0, view.snapshot_ms
+        if told_ms is None or now_ms - told_ms >= STALE_MS:
+            belief = 0.0
+        elif now_ms - told_ms > FRESH_MS:
+            belief = (STALE_MS - (now_ms - told_ms)) / (STALE_MS - FRESH_MS)
+        beliefs.append(belief)
+        belief_sum += belief
+        if belief > 0.0:
+            believed += weight
+            foreign += others
+        own += in_flight
+        held += in_flight + others
+        load_ms += (in_flight + others) / weight * rate
+        here = view.in_flight_tokens + view.others_in_flight_tokens
+        tokens += here
+        threshold, usage = view.config.kv_threshold, state.kv_usage
+        thresholds += threshold
+        if usage is not None:
+            shown += usage
+            inside += here - view.awaiting_tokens - view.others_awaiting_tokens
+            if usage > threshold:
+                tight = True
+    mean = foreign / believed if believed > 0.0 else 0.0
+    fresh = belief_sum / len(beliefs)
+    return _Fleet(
+        bases, rates, beliefs, trust * trust, fresh, mean, own, held, tokens, inside, load_ms, shown, thresholds, tight
+    )
+
+
+def _medians(candidates: Sequence[InstanceView]) -> tuple[float, float, float]:
+    """Return the medians of base, token cost and trust of all of whom enough is known."""
+    known = [view.state for view in candidates if view.state.fit_weight >= FIT_WEIGHT_MIN]
+    if not known:
+        return UNKNOWN_BASE_MS, UNKNOWN_TOKEN_MS, 1.0
+    middle = len(known) // 2
+    return (
+        sorted([state.base_ms for state in known])[middle],
+        sorted([state.token_ms for state in known])[middle],
+        sorted([state.fit_trust for state in known])[middle],
+    )
+
+
+def _fourth(value: float) -> float:
+    square = value * value
+    return max(square * square, FOURTH_MIN)
 
 
 def _evenness(own: int, everybody: int, least: float) -> float:
@@ -180,10 +268,11 @@ def _evenness(own: int, everybody: int, least: float) -> float:
     return share / least - 1.0 if share > least else 0.0
 
 
-def tie_width(candidates: Sequence[InstanceView], k: Constants) -> float:
+def tie_width(own: int, held: int, candidates: int, k: Constants) -> float:
     """Return the relative difference in cost that does not matter to this replica.
 
-    With `own` of `all` requests in flight at n candidates, this replica's traffic fills `full` = n * own / all of them:
+    With `own` of all `held` requests in flight at n candidates, this replica's traffic fills `full` = n * own / held of
+    them, one more request counted on both sides:
 
         width = tie + tie_crowded * max(0, 1 - full)^2
 
@@ -191,103 +280,36 @@ def tie_width(candidates: Sequence[InstanceView], k: Constants) -> float:
     know the same old counts: who is cheapest by those is sent everybody's requests until the next snapshot. So the
     requests are spread at random over all that are about as cheap.
     """
-    own = everybody = 1
-    for view in candidates:
-        own += view.in_flight
-        everybody += view.in_flight + view.others_in_flight
-    empty = 1.0 - len(candidates) * own / everybody
+    empty = 1.0 - candidates * (own + 1) / (held + 1)
     return k.tie + k.tie_crowded * empty * empty if empty > 0.0 else k.tie
 
 
-def _beliefs(candidates: Sequence[InstanceView], now_ms: int) -> list[float]:
-    """Return how much to believe what is told of other replicas: 1 when it just came, 0 when it is old.
+def _caches(fleet: _Fleet, ahead: float) -> tuple[float, float]:
+    """Return how little short caches matter as yet, and the use of a cache per prompt token in it.
 
-    For the rest, the instance is taken for a typical one: replicas that act on the same old figures do so in step.
+    The first is 1 up to a mean use, as shown, of half the threshold and 0 at it; the second counts by the rest of it.
     """
-    beliefs: list[float] = []
-    for view in candidates:
-        told_ms = view.snapshot_ms
-        age_ms = STALE_MS if told_ms is None else now_ms - told_ms
-        if age_ms <= FRESH_MS:
-            beliefs.append(1.0)
-        else:
-            beliefs.append((STALE_MS - age_ms) / (STALE_MS - FRESH_MS) if age_ms < STALE_MS else 0.0)
-    return beliefs
-
-
-def _pressures(candidates: Sequence[InstanceView], size: float, ahead: float) -> tuple[list[float], float]:
-    """Return how short each KV cache will be with a prompt of `size` tokens, and how little that matters as yet.
-
-    The first is 0 up to the threshold of the score, 1 when the cache is full, more when more is held than fits; the
-    second is 1 up to a mean use, as shown, of half the threshold and 0 at it.
-    """
-    shown = thresholds = 0.0
-    inside = 0  # prompt tokens past their first token, which is where gauges see them
-    rows: list[tuple[float, float | None, int, int]] = []
-    for view in candidates:
-        threshold, usage = view.config.kv_threshold, view.state.kv_usage
-        held = view.in_flight_tokens + view.others_in_flight_tokens
-        awaiting = view.awaiting_tokens + view.others_awaiting_tokens
-        if usage is not None:
-            shown += usage
-            inside += held - awaiting
-        thresholds += threshold
-        rows.append((threshold, usage, held, awaiting))
+    shown, thresholds = fleet.shown, fleet.thresholds
     room = 0.0 if shown >= thresholds else min(1.0, 2.0 - 2.0 * shown / thresholds)
-    per_token = ahead * (1.0 - room) * shown / inside if inside > 0 else 0.0
-    own = per_token * size
-    pressures: list[float] = []
-    for threshold, usage, held, awaiting in rows:
-        if usage is None:
-            pressures.append(0.0)
-            continue
-        used, also = usage + per_token * awaiting, per_token * held
-        used = own + (used if used > also else also)
-        if used <= threshold:
-            pressures.append(0.0)
-        else:
-            pressures.append(((used if used < USED_MOST else USED_MOST) - threshold) / (1.0 - threshold))
-    return pressures, room
+    return room, ahead * (1.0 - room) * shown / fleet.inside if fleet.inside > 0 else 0.0
 
 
-def _lines(candidates: Sequence[InstanceView], k: Constants) -> tuple[list[float], list[float], float]:
-    """Return bases, token costs, both drawn to the medians, and the square of the median trust.
+def _add_pressure(
+    costs: list[float], candidates: Sequence[InstanceView], size: float, per_token: float, k: Constants
+) -> None:
+    """Raise the costs by how short each KV cache will be with a prompt of `size` tokens.
 
-    The square, because at a trust of a third, as a provider's slope has it by luck, crowding would still outweigh a
-    request or two that await their first token. A value at relative distance d from the median m is drawn to
-    m * (1 + d * d^4 / (d^4 + spread^4)).
+    That is 0 up to the threshold of the score, 1 when the cache is full, more when more is held than fits.
     """
-    states = [view.state for view in candidates]
-    known = [state for state in states if state.fit_weight >= FIT_WEIGHT_MIN]
-    if not known:
-        return [UNKNOWN_BASE_MS] * len(states), [UNKNOWN_TOKEN_MS] * len(states), 1.0
-    base_ms = _median([state.base_ms for state in known])
-    token_ms = _median([state.token_ms for state in known])
-    trust = _median([state.fit_trust for state in known])
-    base_most, token_least, trust_least = k.base_excess * base_ms, k.token_least * token_ms, 0.5 * trust
-    square = k.base_spread * k.base_spread, k.token_spread * k.token_spread
-    base_limit, token_limit = square[0] * square[0], square[1] * square[1]
-    bases: list[float] = []
-    rates: list[float] = []
-    for state in states:
-        base, rate = base_ms, token_ms
-        if state.fit_weight >= FIT_WEIGHT_MIN:
-            off = state.base_ms / base_ms - 1.0
-            fourth = off * off * off * off
-            if fourth > 0.0:
-                base = base_ms * (1.0 + off * (fourth / (fourth + base_limit)))
-                base = base if base < base_most else base_most
-            if token_ms > TOKEN_MS_MIN and state.fit_trust > trust_least:
-                off = state.token_ms / token_ms - 1.0
-                fourth = off * off * off * off
-                if fourth > 0.0:
-                    rate = token_ms * (1.0 + off * (fourth / (fourth + token_limit)))
-                    rate = rate if rate > token_least else token_least
-        bases.append(base)
-        rates.append(rate)
-    return bases, rates, trust * trust
-
-
-def _median(values: list[float]) -> float:
-    values.sort()
-    return values[len(values) // 2]
+    own = per_token * size
+    for index, view in enumerate(candidates):
+        usage, threshold = view.state.kv_usage, view.config.kv_threshold
+        if usage is None:
+            continue
+        used = usage + per_token * (view.awaiting_tokens + view.others_awaiting_tokens)
+        also = per_token * (view.in_flight_tokens + view.others_in_flight_tokens)
+        used = own + (used if used > also else also)
+        if used > threshold:
+            pressure = ((used if used < USED_MOST else USED_MOST) - threshold) / (1.0 - threshold)
+            queued = k.queue_ms * pressure * (view.state.waiting or 0)
+            costs[index] = (costs[index] + queued) * (1.0 + k.kv * pressure)
