@@ -39,15 +39,15 @@ caches need the evenest spread. What is told of other replicas is believed for 0
 """
 
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
 
-from evenload.routing.backlog import work_before
+from evenload.routing.backlog import REPORT_AGE_MS
 from evenload.routing.policy import InstanceView, Request
 from evenload.routing.retest import AFTER_MS, GROWTH, SHARE
-from evenload.scoring.prediction import work_of
+from evenload.scoring.prediction import ATTENTION_TOKENS, work_of
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Factor = Annotated[float, Meta(ge=0, le=1e6)]
@@ -139,13 +139,24 @@ def costs_ms(
     awaiting, slow_from, cooling, fail_ms = k.awaiting, k.slow_from, k.cooling, k.fail_ms
     costs: list[float] = []
     for view, base_ms, token_ms, belief in zip(candidates, fleet.bases, fleet.rates, fleet.beliefs, strict=True):
-        weight = view.weight
-        foreigners = mean + belief * (view.others_in_flight / weight - mean)
-        count = view.in_flight / weight + foreigners
+        own, others, waiting, weight = view.in_flight, view.others_in_flight, view.awaiting, view.weight
+        if weight != 1.0:
+            own, others, waiting = own / weight, others / weight, waiting / weight
+        foreigners = mean + belief * (others - mean)
+        count = own + foreigners
         share = count * token_ms * even
-        work = work_before(view, request, now_ms, token_ms)
+        tokens = float(view.awaiting_tokens)  # from here on `work_before`, without the call
+        if size > view.cached_tokens:
+            tokens += size - view.cached_tokens
+        if view.others_awaiting_tokens:
+            told = float(view.others_awaiting_tokens)
+            if token_ms > 0.0 and view.snapshot_ms is not None:
+                told -= (now_ms - view.snapshot_ms + REPORT_AGE_MS) / token_ms
+            if told > 0.0:
+                tokens += told
+        work = tokens * (1.0 + tokens / ATTENTION_TOKENS)
         work += share * (load_linear + load_square * share) + aloof * foreigners / (count + FEW)
-        cost = base_ms * (1.0 + awaiting * view.awaiting / weight) + token_ms * work
+        cost = base_ms * (1.0 + awaiting * waiting) + token_ms * work
         state = view.state
         if state.err_sum > 1:  # one odd failure convicts nobody
             cost += fail_ms * state.err_sum / (state.ok_sum + 1.0)
@@ -155,12 +166,12 @@ def costs_ms(
         if slowness > slow_from > 0.0:
             cost *= slowness / slow_from
         costs.append(cost)
-    if fleet.tight or per_token > 0.0:
+    if per_token * (fleet.most_tokens + size) > fleet.least_gap:  # else no cache will be beyond its threshold
         _add_pressure(costs, candidates, size, per_token, k)
     return costs, tie_width(fleet.own, held, number, k)
 
 
-class _Fleet(NamedTuple):
+class _Fleet(Struct, frozen=True, kw_only=True, gc=False):
     """What a choice needs to know of all candidates at once."""
 
     bases: list[float]
@@ -176,7 +187,8 @@ class _Fleet(NamedTuple):
     load_ms: float  # requests in flight, each at the token cost of its instance
     shown: float  # use of the caches, by the gauges
     thresholds: float
-    tight: bool  # whether a gauge shows a cache beyond its threshold
+    least_gap: float  # the least that a gauge shows below its threshold; negative beyond it
+    most_tokens: int  # prompt tokens in flight at one instance, at most
 
 
 def _fleet(candidates: Sequence[InstanceView], now_ms: int, k: Constants) -> _Fleet:
@@ -189,70 +201,97 @@ def _fleet(candidates: Sequence[InstanceView], now_ms: int, k: Constants) -> _Fl
     middle_base, middle_rate, trust = _medians(candidates)
     base_most, rate_least, trust_least = k.base_excess * middle_base, k.token_least * middle_rate, 0.5 * trust
     base_limit, rate_limit = _fourth(k.base_spread * middle_base), _fourth(k.token_spread * middle_rate)
-    sloped = middle_rate > TOKEN_MS_MIN
+    sloped, fresh_from_ms = middle_rate > TOKEN_MS_MIN, now_ms - int(FRESH_MS)
     bases: list[float] = []
     rates: list[float] = []
     beliefs: list[float] = []
     own = held = tokens = inside = foreign = 0
     load_ms = shown = thresholds = believed = belief_sum = 0.0
-    tight = False
+    least_gap, most_tokens = 1.0, 0
     for view in candidates:
         state, weight, in_flight, others = view.state, view.weight, view.in_flight, view.others_in_flight
         base, rate = middle_base, middle_rate
         if state.fit_weight >= FIT_WEIGHT_MIN:
             off = state.base_ms - middle_base
-            square = off * off
-            base += off * (square * square) / (square * square + base_limit)
+            fourth = off * off
+            fourth *= fourth
+            base += off * fourth / (fourth + base_limit)
             if base > base_most:
                 base = base_most
             if sloped and state.fit_trust > trust_least:
                 off = state.token_ms - middle_rate
-                square = off * off
-                rate += off * (square * square) / (square * square + rate_limit)
+                fourth = off * off
+                fourth *= fourth
+                rate += off * fourth / (fourth + rate_limit)
                 if rate < rate_least:
                     rate = rate_least
         bases.append(base)
         rates.append(rate)
         belief, told_ms = 1.0, view.snapshot_ms
-        if told_ms is None or now_ms - told_ms >= STALE_MS:
+        if told_ms is None:
             belief = 0.0
-        elif now_ms - told_ms > FRESH_MS:
-            belief = (STALE_MS - (now_ms - told_ms)) / (STALE_MS - FRESH_MS)
+        elif told_ms < fresh_from_ms:
+            age_ms = now_ms - told_ms
+            belief = (STALE_MS - age_ms) / (STALE_MS - FRESH_MS) if age_ms < STALE_MS else 0.0
         beliefs.append(belief)
-        belief_sum += belief
         if belief > 0.0:
+            belief_sum += belief
             believed += weight
             foreign += others
         own += in_flight
-        held += in_flight + others
-        load_ms += (in_flight + others) / weight * rate
+        here = in_flight + others
+        held += here
+        load_ms += here * rate if weight == 1.0 else here * rate / weight
         here = view.in_flight_tokens + view.others_in_flight_tokens
         tokens += here
+        if here > most_tokens:
+            most_tokens = here
         threshold, usage = view.config.kv_threshold, state.kv_usage
         thresholds += threshold
         if usage is not None:
             shown += usage
             inside += here - view.awaiting_tokens - view.others_awaiting_tokens
-            if usage > threshold:
-                tight = True
+            if threshold - usage < least_gap:
+                least_gap = threshold - usage
     mean = foreign / believed if believed > 0.0 else 0.0
     fresh = belief_sum / len(beliefs)
     return _Fleet(
-        bases, rates, beliefs, trust * trust, fresh, mean, own, held, tokens, inside, load_ms, shown, thresholds, tight
+        bases=bases,
+        rates=rates,
+        beliefs=beliefs,
+        trust=trust * trust,
+        fresh=fresh,
+        mean_foreign=mean,
+        own=own,
+        held=held,
+        tokens=tokens,
+        inside=inside,
+        load_ms=load_ms,
+        shown=shown,
+        thresholds=thresholds,
+        least_gap=least_gap,
+        most_tokens=most_tokens,
     )
 
 
 def _medians(candidates: Sequence[InstanceView]) -> tuple[float, float, float]:
     """Return the medians of base, token cost and trust of all of whom enough is known."""
-    known = [view.state for view in candidates if view.state.fit_weight >= FIT_WEIGHT_MIN]
-    if not known:
+    bases: list[float] = []
+    rates: list[float] = []
+    trusts: list[float] = []
+    for view in candidates:
+        state = view.state
+        if state.fit_weight >= FIT_WEIGHT_MIN:
+            bases.append(state.base_ms)
+            rates.append(state.token_ms)
+            trusts.append(state.fit_trust)
+    if not bases:
         return UNKNOWN_BASE_MS, UNKNOWN_TOKEN_MS, 1.0
-    middle = len(known) // 2
-    return (
-        sorted([state.base_ms for state in known])[middle],
-        sorted([state.token_ms for state in known])[middle],
-        sorted([state.fit_trust for state in known])[middle],
-    )
+    bases.sort()
+    rates.sort()
+    trusts.sort()
+    middle = len(bases) // 2
+    return bases[middle], rates[middle], trusts[middle]
 
 
 def _fourth(value: float) -> float:
