@@ -9,7 +9,7 @@ import pytest
 from evenload.routing import POLICIES, InstanceView, Request
 from evenload.routing.backlog import REPORT_AGE_MS, expect, explained_ms, work_before
 from evenload.routing.predictive import Predictive
-from evenload.routing.predictive_cost import UNKNOWN_BASE_MS, Constants, costs_ms, tie_width
+from evenload.routing.predictive_cost import UNKNOWN_BASE_MS, Constants, costs_ms
 from evenload.routing.retest import AFTER_MS, GROWTH, SHARE, due
 from evenload.scoring.prediction import work_of
 from tests.routing.views import NOW_MS, view
@@ -33,7 +33,7 @@ def provider(name: str, load: dict[str, int] | None = None, **known: object) -> 
 
 
 def costs(*views: InstanceView, request: Request = REQUEST, **constants: float) -> list[float]:
-    return costs_ms(views, request, NOW_MS, Constants(**constants))  # type: ignore[arg-type]
+    return costs_ms(views, request, NOW_MS, Constants(**constants))[0]  # type: ignore[arg-type]
 
 
 def test_the_cost_of_idle_engines_is_the_predicted_ttft() -> None:
@@ -94,6 +94,12 @@ def test_old_words_on_other_replicas_move_nobody() -> None:
         cheap, dear = costs(idle, busy)
         seen[age_ms] = dear - cheap
     assert seen[0] == seen[200] > seen[600] > seen[1000] == seen[60_000] == 0.0
+    idle.snapshot_ms = busy.snapshot_ms = NOW_MS  # new snapshots of old words: own events that are not in them tell
+    for age_ms in (0, 200, 600, 1000, 60_000):
+        idle.pending_ms = busy.pending_ms = NOW_MS - age_ms
+        cheap, dear = costs(idle, busy)
+        assert dear - cheap == seen[age_ms]
+    idle.pending_ms = busy.pending_ms = None
     idle.snapshot_ms = None  # nothing was told of one: it is taken for the mean of the others
     busy.snapshot_ms = NOW_MS
     cheap, dear = costs(idle, busy)
@@ -201,6 +207,16 @@ def test_machines_of_other_speed_are_believed_and_noise_is_not() -> None:
     assert fleet[2] > 2.0 * fleet[0]
 
 
+def test_what_few_samples_say_keeps_nobody_away() -> None:
+    """As seen in S11: who gets a few long prompts only learns a high base, and is sent nothing else for ever after."""
+    fleet = [engine(name) for name in "abc"]
+    for weight, least, most in ((4.9, 0.0, 0.0), (30.0, 14.1, 14.2), (300.0, 38.0, 40.0)):
+        usual, *_, odd = costs(*fleet, engine("odd", base_ms=80.0, fit_weight=weight))
+        assert least <= odd - usual <= most
+    usual, *_, odd = costs(*fleet, engine("odd", base_ms=80.0, fit_weight=10.0), few_samples=0)
+    assert odd - usual > 35.0
+
+
 def test_an_overloaded_engine_that_taught_a_token_cost_of_nothing_draws_no_herd() -> None:
     """As seen in S5: 529 ms + 0 per token, learned at the start, and every long prompt went there."""
     views = [engine(name) for name in "abcdefg"]
@@ -249,8 +265,9 @@ def crowd(own: int, others: tuple[int, int, int, int], **known: object) -> list[
 def test_ties_widen_where_own_traffic_fills_less_than_one_instance(
     own: int, others: tuple[int, int, int, int], width: float
 ) -> None:
-    assert tie_width(crowd(own, others), Constants()) == pytest.approx(width)
-    assert tie_width(crowd(own, others), Constants(tie_crowded=0)) == 0.02
+    views = crowd(own, others)
+    assert costs_ms(views, REQUEST, NOW_MS, Constants())[1] == pytest.approx(width)
+    assert costs_ms(views, REQUEST, NOW_MS, Constants(tie_crowded=0))[1] == 0.02
 
 
 def test_a_replica_among_very_many_spreads_its_requests_but_not_to_who_is_slow() -> None:

@@ -48,6 +48,7 @@ loads = st.fixed_dictionaries(
         "others_awaiting_tokens": tokens,
         "cached_tokens": st.integers(0, 200_000),
         "snapshot_ms": st.none() | st.integers(NOW_MS - 100_000, NOW_MS),
+        "pending_ms": st.none() | st.integers(NOW_MS - 100_000, NOW_MS),
     }
 )
 
@@ -62,7 +63,7 @@ def fleets(draw: st.DrawFn) -> list[InstanceView]:
 
 
 def costs(views: list[InstanceView], request: Request) -> list[float]:
-    return costs_ms(views, request, NOW_MS, Constants())
+    return costs_ms(views, request, NOW_MS, Constants())[0]
 
 
 @FIXED

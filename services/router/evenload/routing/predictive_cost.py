@@ -72,6 +72,8 @@ class Constants(Struct, frozen=True, kw_only=True):
         strangers: how much a replica keeps to itself; at 8 it spills over to others' instances too late.
         harm_strangers, long_tokens: where long prompts go; without, 1 to 2 % of short ones wait seconds.
         base_spread, token_spread: relative difference from the median that is believed by half.
+        few_samples: weight of samples of which half is believed; an instance that gets few requests, and those long
+            ones, else learns a base that keeps the others away.
         base_excess, token_least: the most that base, the least that token may be, in medians: an overloaded engine can
             teach a steep base and a flat token cost, and a token cost of nothing draws every long prompt.
         fail_ms: about the SLO: a retry costs that.
@@ -94,6 +96,7 @@ class Constants(Struct, frozen=True, kw_only=True):
     long_tokens: Factor = 8_000.0
     base_spread: Factor = 0.4
     token_spread: Factor = 0.35
+    few_samples: Factor = 30.0
     base_excess: Factor = 2.0
     token_least: Share = 0.25
     fail_ms: Factor = 1_000.0
@@ -201,6 +204,7 @@ def _fleet(candidates: Sequence[InstanceView], now_ms: int, k: Constants) -> _Fl
     middle_base, middle_rate, trust = _medians(candidates)
     base_most, rate_least, trust_least = k.base_excess * middle_base, k.token_least * middle_rate, 0.5 * trust
     base_limit, rate_limit = _fourth(k.base_spread * middle_base), _fourth(k.token_spread * middle_rate)
+    unsure = k.few_samples * k.few_samples
     sloped, fresh_from_ms = middle_rate > TOKEN_MS_MIN, now_ms - int(FRESH_MS)
     bases: list[float] = []
     rates: list[float] = []
@@ -212,26 +216,28 @@ def _fleet(candidates: Sequence[InstanceView], now_ms: int, k: Constants) -> _Fl
         state, weight, in_flight, others = view.state, view.weight, view.in_flight, view.others_in_flight
         base, rate = middle_base, middle_rate
         if state.fit_weight >= FIT_WEIGHT_MIN:
-            off = state.base_ms - middle_base
-            fourth = off * off
-            fourth *= fourth
-            base += off * fourth / (fourth + base_limit)
-            if base > base_most:
-                base = base_most
+            known = state.fit_weight * state.fit_weight
+            known /= known + unsure
             if sloped and state.fit_trust > trust_least:
-                off = state.token_ms - middle_rate
+                off = known * (state.token_ms - middle_rate)
                 fourth = off * off
                 fourth *= fourth
                 rate += off * fourth / (fourth + rate_limit)
                 if rate < rate_least:
                     rate = rate_least
+            off = known * (state.base_ms - middle_base)
+            fourth = off * off
+            fourth *= fourth
+            base += off * fourth / (fourth + base_limit)
+            if base > base_most:
+                base = base_most
         bases.append(base)
         rates.append(rate)
-        belief, told_ms = 1.0, view.snapshot_ms
+        belief, told_ms, pending_ms = 1.0, view.snapshot_ms, view.pending_ms
         if told_ms is None:
             belief = 0.0
-        elif told_ms < fresh_from_ms:
-            age_ms = now_ms - told_ms
+        elif told_ms < fresh_from_ms or (pending_ms is not None and pending_ms < fresh_from_ms):
+            age_ms = now_ms - (told_ms if pending_ms is None or told_ms < pending_ms else pending_ms)
             belief = (STALE_MS - age_ms) / (STALE_MS - FRESH_MS) if age_ms < STALE_MS else 0.0
         beliefs.append(belief)
         if belief > 0.0:
