@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from evenload.routing import POLICIES, InstanceView, Request
+from evenload.routing.affinity import home_of
 from evenload.routing.backlog import REPORT_AGE_MS, expect, explained_ms, work_before
 from evenload.routing.predictive import Predictive
 from evenload.routing.predictive_cost import UNKNOWN_BASE_MS, Constants, costs_ms
@@ -53,6 +54,47 @@ def test_prompts_that_await_their_first_token_count_by_their_tokens() -> None:
 def test_what_the_cache_holds_need_not_be_computed() -> None:
     assert work_before(engine("a", {"cached_tokens": 600}), REQUEST, NOW_MS, 0.03) == work_of(400.0)
     assert work_before(engine("a", {"cached_tokens": 4000}), REQUEST, NOW_MS, 0.03) == 0.0
+
+
+def test_requests_that_begin_alike_meet_unless_their_home_is_busy() -> None:
+    """Every router takes a part of such a prompt for cached at the same instance, whoever has asked there."""
+    fleet = [engine(name) for name in "abcd"]
+    homes = {}
+    for prefix in range(1, 41):
+        request = Request(prompt_tokens=4000, prefix=prefix)
+        found = costs(*fleet, request=request)
+        homes[prefix] = home_of(fleet, prefix)
+        assert found.index(min(found)) == homes[prefix]
+        assert found[homes[prefix]] == pytest.approx(40.0 + 0.03 * work_of(0.4 * 4000))
+        assert Predictive().choose(fleet, request, NOW_MS, random.Random(prefix)).index == homes[prefix]
+        assert len(set(costs(*fleet, request=request, home=0))) == 1
+        busy = [engine(name, {"awaiting_tokens": 9000} if at == homes[prefix] else {}) for at, name in enumerate("abcd")]
+        assert Predictive().choose(busy, request, NOW_MS, random.Random(prefix)).index != homes[prefix]
+    spread = Counter(home_of(fleet, prefix) for prefix in range(1, 4001))
+    assert all(900 < count < 1100 for count in spread.values())
+    fewer = {prefix: home_of(fleet[:3], prefix) for prefix in homes}
+    assert all(fewer[prefix] == home for prefix, home in homes.items() if home < 3)  # nobody else's moved
+
+
+def test_what_is_known_to_be_cached_harms_nobody_and_long_is_what_is_long_beside_the_others() -> None:
+    held = {"in_flight": 10, "in_flight_tokens": 10_000, "others_in_flight": 10, "others_in_flight_tokens": 10_000}
+    request = Request(prompt_tokens=16_000)
+    known, unknown = costs(engine("a", held | {"cached_tokens": 15_900}), engine("b", held), request=request)
+    alone, same = costs(engine("a", held), engine("b", held), request=request, harm_strangers=0)
+    assert alone == same
+    short = costs(engine("a", held), engine("b", held), request=Request(prompt_tokens=100), harm_strangers=0)[0]
+    assert known == pytest.approx(short, rel=0.01)
+    assert unknown > 1.5 * alone  # of which the harm is a good part
+    longer = held | {"in_flight_tokens": 160_000, "others_in_flight_tokens": 160_000}  # all others are as long
+    harms = []
+    for load, factor in ((held, 2.0), (longer, 0.0), (longer, 2.0)):
+        views = [engine("a", load), engine("b", load)]
+        with_harm, without = (
+            costs(*views, request=request, long_usual=factor, harm_strangers=weight)[0] for weight in (24.0, 0.0)
+        )
+        harms.append(with_harm - without)
+    assert harms[0] == pytest.approx(harms[1])  # among short ones nothing changes
+    assert harms[2] / harms[1] == pytest.approx((24_000 / 48_000) ** 2)
 
 
 def test_other_replicas_prompts_count_less_what_was_computed_since_the_report() -> None:

@@ -54,11 +54,13 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         ordinal: how many requests this router dispatched to the pool before (for round robin).
+        prefix: hash of the prompt's beginning, which the requests of one conversation share; 0 where it is not known.
         tried: instances that earlier attempts of the request used.
     """
 
     prompt_tokens: int = 0
     ordinal: int = 0
+    prefix: int = 0
     tried: tuple[str, ...] = ()
 
 

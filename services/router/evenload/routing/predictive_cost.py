@@ -44,6 +44,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from evenload.routing.affinity import home_of
 from evenload.routing.backlog import REPORT_AGE_MS
 from evenload.routing.policy import InstanceView, Request
 from evenload.routing.retest import AFTER_MS, GROWTH, SHARE
@@ -71,6 +72,8 @@ class Constants(Struct, frozen=True, kw_only=True):
         even_share: own share of all in flight up to which evenness is left to chance; twice that counts in full.
         strangers: how much a replica keeps to itself; at 8 it spills over to others' instances too late.
         harm_strangers, long_tokens: where long prompts go; without, 1 to 2 % of short ones wait seconds.
+        long_usual: among prompts of the usual size p, `long_tokens` is at least long_usual * p.
+        home: share of a prompt that is taken for cached where its beginning belongs (`affinity.py`).
         base_spread, token_spread: relative difference from the median that is believed by half.
         few_samples: weight of samples of which half is believed; an instance that gets few requests, and those long
             ones, else learns a base that keeps the others away.
@@ -93,7 +96,9 @@ class Constants(Struct, frozen=True, kw_only=True):
     even_share: Share = 0.1
     strangers: Factor = 5.0
     harm_strangers: Factor = 24.0
-    long_tokens: Factor = 8_000.0
+    long_tokens: Annotated[float, Meta(gt=0, le=1e6)] = 8_000.0
+    long_usual: Factor = 2.0
+    home: Share = 0.6
     base_spread: Factor = 0.4
     token_spread: Factor = 0.35
     few_samples: Factor = 30.0
@@ -134,9 +139,12 @@ def costs_ms(
     trust, mean = fleet.trust, fleet.mean_foreign
     typical = trust * fleet.tokens / held if held else 0.0
     even = number / fleet.load_ms if fleet.load_ms > TOKEN_MS_MIN else 0.0
-    long = size / (size + k.long_tokens) if size else 0.0
-    harm = k.harm_strangers * trust * work_of(size) * (long * long)
-    aloof = (harm + typical * k.strangers * room) * fleet.fresh * fleet.fresh
+    usual = k.long_usual * fleet.tokens / held if held else 0.0
+    long_tokens = usual if usual > k.long_tokens else k.long_tokens
+    harm_strangers, square = k.harm_strangers * trust, fleet.fresh * fleet.fresh
+    aloof_all = typical * k.strangers * room
+    aloof_new = (aloof_all + harm_strangers * _harm(size, long_tokens)) * square
+    home = home_of(candidates, request.prefix) if request.prefix and k.home > 0.0 else -1
     evenness = _evenness(fleet.own, held, k.even_share) * typical
     load_linear, load_square = k.load * evenness, k.load_square * evenness
     awaiting, slow_from, cooling, fail_ms = k.awaiting, k.slow_from, k.cooling, k.fail_ms
@@ -148,9 +156,14 @@ def costs_ms(
         foreigners = mean + belief * (others - mean)
         count = own + foreigners
         share = count * token_ms * even
-        tokens = float(view.awaiting_tokens)  # from here on `work_before`, without the call
-        if size > view.cached_tokens:
-            tokens += size - view.cached_tokens
+        uncached, aloof = size, aloof_new
+        if view.cached_tokens or len(costs) == home:
+            cached = float(view.cached_tokens)
+            if len(costs) == home and cached < k.home * size:
+                cached = k.home * size
+            uncached = size - cached if size > cached else 0.0
+            aloof = (aloof_all + harm_strangers * _harm(uncached, long_tokens)) * square
+        tokens = view.awaiting_tokens + uncached  # from here on `work_before`, without the call
         if view.others_awaiting_tokens:
             told = float(view.others_awaiting_tokens)
             if token_ms > 0.0 and view.snapshot_ms is not None:
@@ -303,6 +316,12 @@ def _medians(candidates: Sequence[InstanceView]) -> tuple[float, float, float]:
 def _fourth(value: float) -> float:
     square = value * value
     return max(square * square, FOURTH_MIN)
+
+
+def _harm(tokens: float, long_tokens: float) -> float:
+    """Return what a prompt with so many tokens to compute does to those behind it; next to nothing if it is short."""
+    long = tokens / (tokens + long_tokens)
+    return work_of(tokens) * (long * long)
 
 
 def _evenness(own: int, everybody: int, least: float) -> float:
