@@ -68,7 +68,8 @@ def test_requests_that_begin_alike_meet_unless_their_home_is_busy() -> None:
         assert found[homes[prefix]] == pytest.approx(40.0 + 0.03 * work_of(0.4 * 4000))
         assert Predictive().choose(fleet, request, NOW_MS, random.Random(prefix)).index == homes[prefix]
         assert len(set(costs(*fleet, request=request, home=0))) == 1
-        busy = [engine(name, {"awaiting_tokens": 9000} if at == homes[prefix] else {}) for at, name in enumerate("abcd")]
+        load = {"awaiting_tokens": 9000}
+        busy = [engine(name, load if at == homes[prefix] else {}) for at, name in enumerate("abcd")]
         assert Predictive().choose(busy, request, NOW_MS, random.Random(prefix)).index != homes[prefix]
     spread = Counter(home_of(fleet, prefix) for prefix in range(1, 4001))
     assert all(900 < count < 1100 for count in spread.values())

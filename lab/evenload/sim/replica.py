@@ -80,9 +80,7 @@ class Replica:
         views = [read(name, counts(name), now_ms) for name in self._names]
         if self.prefixes is not None and job.hashes:
             self._note_cached(views, job)
-        request = Request(
-            prompt_tokens=job.prompt_tokens, ordinal=self._ordinal, prefix=_prefix_of(job), tried=tried
-        )
+        request = Request(prompt_tokens=job.prompt_tokens, ordinal=self._ordinal, prefix=_prefix_of(job), tried=tried)
         indices = list(range(len(views))) if self._arm == "bare" else eligible(views, request, now_ms)[0]
         if self._oracle is not None:
             index, probe = self._oracle.choose(job, indices, mono_ms), False

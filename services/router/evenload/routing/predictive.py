@@ -7,8 +7,8 @@ weight. Rare single re-tests find out whether a shunned instance has healed (`re
 (`evenload.scoring.slowness`) is lifted by one good answer; there is no ramp, because the balancing itself bounds a
 newcomer: it is dear as soon as its share of requests awaits a token.
 
-What it does not handle: prompts whose prefix is cached count less (`cached_tokens`), but nothing is done to make
-prefixes meet their cache; requests are never held back or hedged.
+What it does not handle: what other routers' prompts left in a cache, unless the beginning of prompts is known
+(`affinity.py`; the router does not hash prompts yet); requests are never held back or hedged.
 """
 
 from collections.abc import Sequence

@@ -1,12 +1,12 @@
 """What a request costs at each candidate: predicted TTFT, plus what it does to others, times what speaks against it.
 
 With work x before it (`backlog.py`), the learned line base + token * x (`evenload.scoring.prediction`), n requests in
-flight of which o are other replicas', l = n * token over the candidates' mean of that, a typical prompt p, room r in
-the KV caches and freshness f of the snapshots:
+flight of which o are other replicas', l = n * token over the candidates' mean of that, the mean prompt p in flight,
+room r in the KV caches and freshness f of the snapshots, u tokens to compute and L = max(long_tokens, long_usual * p):
 
     ttft   = base * (1 + awaiting * own requests awaiting first token) + token * x
     crowd  = token * trust * p * (e * (load * l + load_square * l^2) + f^2 * r * strangers * o / (n + 4))
-    harm   = token * trust * w(u) * f^2 * harm_strangers * (u / (u + long_tokens))^2 * o / (n + 4)
+    harm   = token * trust * w(u) * f^2 * harm_strangers * (u / (u + L))^2 * o / (n + 4)
     errors = fail_ms * errors / (successes + 1)                          from the second error in 10 s on
     cost   = (ttft + crowd + harm + errors) * max(1, slowness / slow_from) * (1 + cooling, while it cools after a 429)
     cost   = (cost + queue_ms * k * queued) * (1 + kv * k)
@@ -18,7 +18,8 @@ With the share g of a cache that the gauges show, prompt tokens t in flight ther
 
 k is how short the cache will be: 0 up to a use of 80 %, 1 at 100 %. r is 1 up to a mean g of 40 %, 0 at 80 %: short
 caches need the evenest spread. What is told of other replicas is believed for 0.2 s and then less and less, until at
-1 s each instance is taken for the mean of all; f is the mean of that belief.
+1 s each instance is taken for the mean of all; f is the mean of that belief. Words are as old as their snapshot, and as
+the oldest own event that this does not include: a new snapshot of old words is as bad as an old one.
 
 - `awaiting` tells equal providers apart: one that stops answering fills up and is left alone before any answer is late.
   The other replicas' requests are left out: they are 0.2 s old, and with them a stuck provider was left later.
@@ -27,15 +28,18 @@ caches need the evenest spread. What is told of other replicas is believed for 0
   `strangers` term makes an instance dearer the more of its load comes from other replicas, so that each replica comes
   to prefer some instances by itself. There its own leases, which are exact, are nearly all there is to know; elsewhere
   it would act on snapshots that are older than a prompt takes.
-- `harm`: a long prompt of u tokens, work w(u) = work_of(u), goes where few will wait behind it unawares. With the share
+- `harm`: a long prompt, work w(u) = work_of(u), goes where few will wait behind it unawares. With the share
   not squared, middling prompts gathered as well, and near the knee those who decoded beside them missed their TPOT.
+- u is what is not cached. Where the prompt's beginning belongs (`affinity.py`), the share `home` of it is taken for
+  cached at least: all routers do so alike, hence what one sent there the next one finds there.
 - `used`: gauges are late and do not show what is queued, and one long prompt takes a third of a short cache. c * t is
   there for preempted requests, which are neither in the cache nor awaiting. The factor 1 - r: a prompt half computed is
   in g as well as in a, so that long ones (S5) passed for full caches. Nobody says how many tokens a cache holds;
   c is the fleet's, so that between unequal caches c * t is off by as much as they differ.
 - The load of an instance of weight w, its n, o and requests awaiting, counts 1/w (`weights.py`); work does not.
 - base and token of a candidate are drawn to the median of all unless they differ clearly: noise in an estimate must not
-  shift load, for the shifted load would confirm it. A provider has no trusted token cost: base and `awaiting` remain.
+  shift load, for the shifted load would confirm it. With a weight of samples s their difference from the median counts
+  s^2 / (s^2 + few_samples^2). A provider has no trusted token cost: base and `awaiting` remain.
 """
 
 from collections.abc import Sequence
@@ -129,7 +133,7 @@ class Constants(Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{one.name} is {getattr(self, one.name)!r}: {error}") from error
 
 
-def costs_ms(
+def costs_ms(  # noqa: PLR0915 - one loop, without calls: it is on the way of every request
     candidates: Sequence[InstanceView], request: Request, now_ms: int, k: Constants
 ) -> tuple[list[float], float]:
     """Return the cost of each candidate, milliseconds and more than 0, and the relative difference that is a tie."""
@@ -150,7 +154,10 @@ def costs_ms(
     awaiting, slow_from, cooling, fail_ms = k.awaiting, k.slow_from, k.cooling, k.fail_ms
     costs: list[float] = []
     for view, base_ms, token_ms, belief in zip(candidates, fleet.bases, fleet.rates, fleet.beliefs, strict=True):
-        own, others, waiting, weight = view.in_flight, view.others_in_flight, view.awaiting, view.weight
+        own: float = view.in_flight
+        others: float = view.others_in_flight
+        waiting: float = view.awaiting
+        weight = view.weight
         if weight != 1.0:
             own, others, waiting = own / weight, others / weight, waiting / weight
         foreigners = mean + belief * (others - mean)
@@ -207,8 +214,8 @@ class _Fleet(Struct, frozen=True, kw_only=True, gc=False):
     most_tokens: int  # prompt tokens in flight at one instance, at most
 
 
-def _fleet(candidates: Sequence[InstanceView], now_ms: int, k: Constants) -> _Fleet:
-    """Gather, in one loop for all: it is on the way of every request, and a loop more costs a tenth of a choice.
+def _fleet(candidates: Sequence[InstanceView], now_ms: int, k: Constants) -> _Fleet:  # noqa: PLR0915 - the same
+    """Gather, in one loop for all: a loop more costs a tenth of a choice.
 
     Bases and token costs are drawn to their medians: a value at distance d from the median m, to
     m + d * d^4 / (d^4 + (spread * m)^4). The trust is squared, because at a trust of a third, as a provider's slope has
@@ -236,14 +243,12 @@ def _fleet(candidates: Sequence[InstanceView], now_ms: int, k: Constants) -> _Fl
                 fourth = off * off
                 fourth *= fourth
                 rate += off * fourth / (fourth + rate_limit)
-                if rate < rate_least:
-                    rate = rate_least
+                rate = rate if rate > rate_least else rate_least
             off = known * (state.base_ms - middle_base)
             fourth = off * off
             fourth *= fourth
             base += off * fourth / (fourth + base_limit)
-            if base > base_most:
-                base = base_most
+            base = base if base < base_most else base_most
         bases.append(base)
         rates.append(rate)
         belief, told_ms, pending_ms = 1.0, view.snapshot_ms, view.pending_ms
@@ -263,15 +268,14 @@ def _fleet(candidates: Sequence[InstanceView], now_ms: int, k: Constants) -> _Fl
         load_ms += here * rate if weight == 1.0 else here * rate / weight
         here = view.in_flight_tokens + view.others_in_flight_tokens
         tokens += here
-        if here > most_tokens:
-            most_tokens = here
+        most_tokens = here if here > most_tokens else most_tokens
         threshold, usage = view.config.kv_threshold, state.kv_usage
         thresholds += threshold
         if usage is not None:
             shown += usage
             inside += here - view.awaiting_tokens - view.others_awaiting_tokens
-            if threshold - usage < least_gap:
-                least_gap = threshold - usage
+            gap = threshold - usage
+            least_gap = gap if gap < least_gap else least_gap
     mean = foreign / believed if believed > 0.0 else 0.0
     fresh = belief_sum / len(beliefs)
     return _Fleet(
