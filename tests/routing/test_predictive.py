@@ -10,7 +10,9 @@ from evenload.routing import POLICIES, InstanceView, Request
 from evenload.routing.affinity import home_of
 from evenload.routing.backlog import REPORT_AGE_MS, expect, explained_ms, work_before
 from evenload.routing.predictive import Predictive
-from evenload.routing.predictive_cost import UNKNOWN_BASE_MS, Constants, costs_ms
+from evenload.routing.predictive_constants import Constants
+from evenload.routing.predictive_cost import costs_ms
+from evenload.routing.predictive_fleet import UNKNOWN_BASE_MS
 from evenload.routing.retest import AFTER_MS, GROWTH, SHARE, due
 from evenload.scoring.prediction import work_of
 from tests.routing.views import NOW_MS, view

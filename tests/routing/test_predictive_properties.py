@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from evenload.routing import InstanceView, Request
 from evenload.routing.backlog import work_before
 from evenload.routing.predictive import Predictive
-from evenload.routing.predictive_cost import Constants, costs_ms
+from evenload.routing.predictive_constants import Constants
+from evenload.routing.predictive_cost import costs_ms
 from evenload.schemas import Outcome, encode
 from evenload.scoring import apply
 from tests.routing.views import NOW_MS, view

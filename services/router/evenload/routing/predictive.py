@@ -17,7 +17,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from evenload.routing.policy import Choice, InstanceView, Request, Rng
-from evenload.routing.predictive_cost import Constants, costs_ms
+from evenload.routing.predictive_constants import Constants
+from evenload.routing.predictive_cost import costs_ms
 from evenload.routing.retest import due
 from evenload.routing.weights import draw, total_of, weights_of
 

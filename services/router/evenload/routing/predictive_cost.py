@@ -43,101 +43,23 @@ the oldest own event that this does not include: a new snapshot of old words is 
 """
 
 from collections.abc import Sequence
-from typing import Annotated
-
-import msgspec
-from msgspec import Meta, Struct
 
 from evenload.routing.affinity import home_of
 from evenload.routing.backlog import REPORT_AGE_MS
 from evenload.routing.policy import InstanceView, Request
-from evenload.routing.retest import AFTER_MS, GROWTH, SHARE
+from evenload.routing.predictive_constants import Constants
+from evenload.routing.predictive_fleet import TOKEN_MS_MIN, Fleet, fleet_of
 from evenload.scoring.prediction import ATTENTION_TOKENS, work_of
 
-Share = Annotated[float, Meta(ge=0, le=1)]
-Factor = Annotated[float, Meta(ge=0, le=1e6)]
-
-FRESH_MS, STALE_MS = 200.0, 1_000.0  # the usual age of snapshots, and what is too old to act on
 FEW = 4.0  # in-flight requests below which shares of them mean little
-FIT_WEIGHT_MIN = 5.0  # samples below which an instance is taken for a typical one
-UNKNOWN_BASE_MS = 50.0  # while nothing has been learned of anybody: any figure will do that makes backlog count
-UNKNOWN_TOKEN_MS = 0.05
 USED_MOST = 2.0  # KV caches' worth of tokens, beyond which it makes no difference
-FOURTH_MIN = 1e-200  # keeps a division by it finite where nothing is drawn to the median
-TOKEN_MS_MIN = 1e-9  # below it a token costs nothing, and a division by it overflows
-
-
-class Constants(Struct, frozen=True, kw_only=True):
-    """Constants of `predictive`; zero switches a term off. Figures: docs/policies.md.
-
-    Attributes:
-        awaiting: of base, per request awaiting: 5 % lets a stuck provider have one or two more than the others.
-        load, load_square: evenness of decoders; less, and TPOT suffers; more, and TTFT does.
-        even_share: own share of all in flight up to which evenness is left to chance; twice that counts in full.
-        strangers: how much a replica keeps to itself; at 8 it spills over to others' instances too late.
-        harm_strangers, long_tokens: where long prompts go; without, 1 to 2 % of short ones wait seconds.
-        long_usual: among prompts of the usual size p, `long_tokens` is at least long_usual * p.
-        home: share of a prompt that is taken for cached where its beginning belongs (`affinity.py`).
-        base_spread, token_spread: relative difference from the median that is believed by half.
-        few_samples: weight of samples of which half is believed; an instance that gets few requests, and those long
-            ones, else learns a base that keeps the others away.
-        base_excess, token_least: the most that base, the least that token may be, in medians: an overloaded engine can
-            teach a steep base and a flat token cost, and a token cost of nothing draws every long prompt.
-        fail_ms: about the SLO: a retry costs that.
-        cooling: by how much more an instance costs that refused with 429 or 503, while it cools.
-        slow_from: slowness that is still noise: TTFT of a healthy provider reaches 1.3 in the mean.
-        kv, queue_ms: at a full KV cache, what the cost is multiplied by, less one, and what each request in the
-            engine's queue adds; both rise from 80 %. A queue in front of a free cache is gone before it is told of.
-        ahead: how much of what gauges do not show yet counts; at 0, k is of the gauge alone.
-        tie: relative difference in cost that does not matter.
-        tie_crowded: by how much that grows where a replica's own traffic is next to nothing (`tie_width`).
-        retest_share, retest_after_ms, retest_growth: see `retest.py`.
-    """
-
-    awaiting: Factor = 0.05
-    load: Factor = 1.5
-    load_square: Factor = 1.5
-    even_share: Share = 0.1
-    strangers: Factor = 5.0
-    harm_strangers: Factor = 24.0
-    long_tokens: Annotated[float, Meta(gt=0, le=1e6)] = 8_000.0
-    long_usual: Factor = 2.0
-    home: Share = 0.6
-    base_spread: Factor = 0.4
-    token_spread: Factor = 0.35
-    few_samples: Factor = 30.0
-    base_excess: Factor = 2.0
-    token_least: Share = 0.25
-    fail_ms: Factor = 1_000.0
-    cooling: Factor = 4.0
-    slow_from: Factor = 1.5
-    kv: Factor = 6.0
-    queue_ms: Factor = 500.0
-    ahead: Factor = 1.0
-    tie: Share = 0.02
-    tie_crowded: Factor = 2.4
-    retest_share: Share = SHARE
-    retest_after_ms: Annotated[int, Meta(ge=1)] = AFTER_MS
-    retest_growth: Factor = GROWTH
-
-    def __post_init__(self) -> None:
-        """Refuse what is out of bounds.
-
-        Raises:
-            ValueError: names the constant.
-        """
-        for one in msgspec.structs.fields(self):
-            try:
-                msgspec.convert(getattr(self, one.name), one.type)
-            except msgspec.ValidationError as error:
-                raise ValueError(f"{one.name} is {getattr(self, one.name)!r}: {error}") from error
 
 
 def costs_ms(  # noqa: PLR0915 - one loop, without calls: it is on the way of every request
     candidates: Sequence[InstanceView], request: Request, now_ms: int, k: Constants
 ) -> tuple[list[float], float]:
     """Return the cost of each candidate, milliseconds and more than 0, and the relative difference that is a tie."""
-    fleet = _fleet(candidates, now_ms, k)
+    fleet = fleet_of(candidates, now_ms, k)
     size, number, held = float(request.prompt_tokens), len(candidates), fleet.held
     room, per_token = _caches(fleet, k.ahead)
     trust, mean = fleet.trust, fleet.mean_foreign
@@ -194,134 +116,6 @@ def costs_ms(  # noqa: PLR0915 - one loop, without calls: it is on the way of ev
     return costs, tie_width(fleet.own, held, number, k)
 
 
-class _Fleet(Struct, frozen=True, kw_only=True, gc=False):
-    """What a choice needs to know of all candidates at once."""
-
-    bases: list[float]
-    rates: list[float]
-    beliefs: list[float]  # in what is told of other replicas
-    trust: float  # the square of the median
-    fresh: float  # the mean belief
-    mean_foreign: float  # requests of other replicas at an instance, of those that are believed
-    own: int  # in flight, of this router
-    held: int  # in flight, of everybody
-    tokens: int  # prompt tokens of the latter
-    inside: int  # those of them past their first token, where gauges see them
-    load_ms: float  # requests in flight, each at the token cost of its instance
-    shown: float  # use of the caches, by the gauges
-    thresholds: float
-    least_gap: float  # the least that a gauge shows below its threshold; negative beyond it
-    most_tokens: int  # prompt tokens in flight at one instance, at most
-
-
-def _fleet(candidates: Sequence[InstanceView], now_ms: int, k: Constants) -> _Fleet:  # noqa: PLR0915 - the same
-    """Gather, in one loop for all: a loop more costs a tenth of a choice.
-
-    Bases and token costs are drawn to their medians: a value at distance d from the median m, to
-    m + d * d^4 / (d^4 + (spread * m)^4). The trust is squared, because at a trust of a third, as a provider's slope has
-    it by luck, crowding would still outweigh a request or two that await their first token.
-    """
-    middle_base, middle_rate, trust = _medians(candidates)
-    base_most, rate_least, trust_least = k.base_excess * middle_base, k.token_least * middle_rate, 0.5 * trust
-    base_limit, rate_limit = _fourth(k.base_spread * middle_base), _fourth(k.token_spread * middle_rate)
-    unsure = k.few_samples * k.few_samples
-    sloped, fresh_from_ms = middle_rate > TOKEN_MS_MIN, now_ms - int(FRESH_MS)
-    bases: list[float] = []
-    rates: list[float] = []
-    beliefs: list[float] = []
-    own = held = tokens = inside = foreign = 0
-    load_ms = shown = thresholds = believed = belief_sum = 0.0
-    least_gap, most_tokens = 1.0, 0
-    for view in candidates:
-        state, weight, in_flight, others = view.state, view.weight, view.in_flight, view.others_in_flight
-        base, rate = middle_base, middle_rate
-        if state.fit_weight >= FIT_WEIGHT_MIN:
-            known = state.fit_weight * state.fit_weight
-            known /= known + unsure
-            if sloped and state.fit_trust > trust_least:
-                off = known * (state.token_ms - middle_rate)
-                fourth = off * off
-                fourth *= fourth
-                rate += off * fourth / (fourth + rate_limit)
-                rate = rate if rate > rate_least else rate_least
-            off = known * (state.base_ms - middle_base)
-            fourth = off * off
-            fourth *= fourth
-            base += off * fourth / (fourth + base_limit)
-            base = base if base < base_most else base_most
-        bases.append(base)
-        rates.append(rate)
-        belief, told_ms, pending_ms = 1.0, view.snapshot_ms, view.pending_ms
-        if told_ms is None:
-            belief = 0.0
-        elif told_ms < fresh_from_ms or (pending_ms is not None and pending_ms < fresh_from_ms):
-            age_ms = now_ms - (told_ms if pending_ms is None or told_ms < pending_ms else pending_ms)
-            belief = (STALE_MS - age_ms) / (STALE_MS - FRESH_MS) if age_ms < STALE_MS else 0.0
-        beliefs.append(belief)
-        if belief > 0.0:
-            belief_sum += belief
-            believed += weight
-            foreign += others
-        own += in_flight
-        here = in_flight + others
-        held += here
-        load_ms += here * rate if weight == 1.0 else here * rate / weight
-        here = view.in_flight_tokens + view.others_in_flight_tokens
-        tokens += here
-        most_tokens = here if here > most_tokens else most_tokens
-        threshold, usage = view.config.kv_threshold, state.kv_usage
-        thresholds += threshold
-        if usage is not None:
-            shown += usage
-            inside += here - view.awaiting_tokens - view.others_awaiting_tokens
-            gap = threshold - usage
-            least_gap = gap if gap < least_gap else least_gap
-    mean = foreign / believed if believed > 0.0 else 0.0
-    fresh = belief_sum / len(beliefs)
-    return _Fleet(
-        bases=bases,
-        rates=rates,
-        beliefs=beliefs,
-        trust=trust * trust,
-        fresh=fresh,
-        mean_foreign=mean,
-        own=own,
-        held=held,
-        tokens=tokens,
-        inside=inside,
-        load_ms=load_ms,
-        shown=shown,
-        thresholds=thresholds,
-        least_gap=least_gap,
-        most_tokens=most_tokens,
-    )
-
-
-def _medians(candidates: Sequence[InstanceView]) -> tuple[float, float, float]:
-    """Return the medians of base, token cost and trust of all of whom enough is known."""
-    bases: list[float] = []
-    rates: list[float] = []
-    trusts: list[float] = []
-    for view in candidates:
-        state = view.state
-        if state.fit_weight >= FIT_WEIGHT_MIN:
-            bases.append(state.base_ms)
-            rates.append(state.token_ms)
-            trusts.append(state.fit_trust)
-    if not bases:
-        return UNKNOWN_BASE_MS, UNKNOWN_TOKEN_MS, 1.0
-    bases.sort()
-    rates.sort()
-    trusts.sort()
-    middle = len(bases) // 2
-    return bases[middle], rates[middle], trusts[middle]
-
-
-def _fourth(value: float) -> float:
-    square = value * value
-    return max(square * square, FOURTH_MIN)
-
-
 def _harm(tokens: float, long_tokens: float) -> float:
     """Return what a prompt with so many tokens to compute does to those behind it; next to nothing if it is short."""
     long = tokens / (tokens + long_tokens)
@@ -352,7 +146,7 @@ def tie_width(own: int, held: int, candidates: int, k: Constants) -> float:
     return k.tie + k.tie_crowded * empty * empty if empty > 0.0 else k.tie
 
 
-def _caches(fleet: _Fleet, ahead: float) -> tuple[float, float]:
+def _caches(fleet: Fleet, ahead: float) -> tuple[float, float]:
     """Return how little short caches matter as yet, and the use of a cache per prompt token in it.
 
     The first is 1 up to a mean use, as shown, of half the threshold and 0 at it; the second counts by the rest of it.
