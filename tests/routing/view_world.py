@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from typing import NamedTuple
+from unittest.mock import Mock
 
 from evenload.bus.lane import Lane
 from evenload.router.dispatcher import Attempt, Dispatcher
@@ -57,7 +58,7 @@ class Router:
         self.dispatcher = Dispatcher(
             router="r",
             pools={"p": pool},
-            upstreams=dict.fromkeys(NAMES),  # type: ignore[arg-type]
+            upstreams={name: Mock(silent=lambda *_: []) for name in NAMES},  # nothing is asked
             view=FleetView(dict.fromkeys(NAMES, CONFIG), dict.fromkeys(NAMES, 0), incarnation, T0),
             log_clock=LogClock(T0, 0.0),
             emitter=self,
