@@ -26,7 +26,7 @@ RESPONSE_ALLOWED = frozenset(
     }
 )
 REQUEST_ID_BYTES_MAX = 128
-_NAMES_MAX = 256  # clients and upstreams may send any name
+_NAMES_MAX = 128  # whose verdicts are kept; clients and upstreams may send any name
 
 
 def request_headers(headers: Iterable[tuple[bytes, bytes]], request_id: bytes) -> Headers:

@@ -4,8 +4,8 @@ A framework's routing costs as much again as the whole request (platform notes: 
 carry traffic (`endpoints.py`) are matched here by one dictionary look-up. The body goes upstream byte for byte and the
 answer comes back byte for byte; of the body only `model`, `stream`, `n` and the token limits are looked at.
 
-Reading order: here, `endpoints.py`, `exchange.py` (attempts), `attempt.py` (one attempt), `watch.py` (interruptions),
-`upstream.py`.
+Reading order: here, `endpoints.py`, `exchange.py` (attempts), `attempt.py` (one attempt), `stream.py`, `watch.py`
+(interruptions), `upstream.py`.
 """
 
 import asyncio
