@@ -88,6 +88,7 @@ def check_parts() -> Check:
 def check_kafka(settings: Settings, *, embedded: bool) -> Iterator[Check]:
     """Check that Kafka answers and that the topics are as they should be."""
     try:
+        from evenload.bus.access import AccessRefused, cluster_of
         from evenload.bus.topics import BusUnavailable, describe_topics, specs
     except ImportError as error:
         yield Check("kafka", "warn", f"not checked: {error}", "pip install 'evenload[bus]'")
@@ -95,7 +96,10 @@ def check_kafka(settings: Settings, *, embedded: bool) -> Iterator[Check]:
     kafka = settings.kafka
     wanted = specs(kafka.topic_prefix, kafka.partitions, kafka.replication)
     try:
-        topics = asyncio.run(describe_topics(kafka.bootstrap, wanted, timeout_s=PROBE_TIMEOUT_S))
+        topics = asyncio.run(describe_topics(cluster_of(kafka, os.environ), wanted, timeout_s=PROBE_TIMEOUT_S))
+    except (AccessRefused, SettingsError) as error:
+        yield Check("kafka", "fail", str(error), "correct kafka.security, or what the brokers allow")
+        return
     except BusUnavailable as error:
         todo = "nothing: `evenload up` starts it" if embedded else "start it, or correct kafka.bootstrap"
         yield Check("kafka", "warn" if embedded else "fail", str(error).split(";")[0], todo)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Self
 
+from evenload.bus.access import Address
 from evenload.bus.client_logs import limited_logger
 from evenload.bus.forever import Forever
 from evenload.bus.lane import Lane, Pending, Spool
@@ -60,7 +61,7 @@ class Emitter:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: Address,
         prefix: str,
         producer_name: str,
         *,

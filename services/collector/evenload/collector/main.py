@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 import random
 import signal
 import time
@@ -11,10 +12,12 @@ from functools import partial
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from evenload.bus.access import cluster_of
 from evenload.bus.emitter import Emitter
 from evenload.bus.forever import Forever
 from evenload.bus.snapshots import SnapshotReader
-from evenload.bus.topics import BusUnavailable, ensure_topics, specs
+from evenload.bus.start import ensure_start
+from evenload.bus.topics import BusUnavailable
 from evenload.collector.metrics import CollectorMetrics
 from evenload.collector.peers import Peers
 from evenload.collector.poller import Poller
@@ -37,6 +40,7 @@ def run(settings: Settings) -> None:
 
     Raises:
         SettingsError: there is nothing to watch, it is none of its peers, or the metrics port cannot be had.
+        AccessRefused: Kafka does not let it in, or not do what it must.
         TopicMismatch, TopicRefused: Kafka's topics are not as the settings say.
     """
     if not settings.pools:
@@ -66,12 +70,17 @@ class Collector:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Build it; nothing runs before `run`."""
+        """Build it; nothing runs before `run`.
+
+        Raises:
+            SettingsError: what Kafka wants to see cannot be had.
+        """
         kafka, own = settings.kafka, settings.collector
+        self._brokers = cluster_of(kafka, os.environ)
         self._settings = settings
         self._instances = [instance for pool in settings.pools for instance in pool.instances]
         self.emitter = Emitter(
-            kafka.bootstrap,
+            self._brokers,
             kafka.topic_prefix,
             own.name,
             partitions=kafka.partitions,
@@ -79,7 +88,7 @@ class Collector:
             linger_ms_max=own.linger_ms_max,
             buffer_events_max=own.buffer_events_max,
         )
-        self._reader = SnapshotReader(kafka.bootstrap, kafka.topic_prefix, kafka.partitions, self._take)
+        self._reader = SnapshotReader(self._brokers, kafka.topic_prefix, kafka.partitions, self._take)
         self._clock = LogClock(time.time_ns() // 1_000_000, _mono_ms())  # the host's clock until a snapshot comes
         self.peers = Peers(own.advertise or own.name, own.peers)
         self.pollers = [
@@ -144,11 +153,9 @@ class Collector:
 
     async def _ensure_topics(self) -> None:
         """Make or check the topics; Kafka may come later, topics that are not as they should be end the process."""
-        kafka = self._settings.kafka
-        wanted = specs(kafka.topic_prefix, kafka.partitions, kafka.replication)
         while True:
             try:
-                return await ensure_topics(kafka.bootstrap, wanted, _TOPICS_S)
+                return await ensure_start(self._brokers, "collector", self._settings.kafka, timeout_s=_TOPICS_S)
             except BusUnavailable as error:
                 log.warning("waiting for Kafka: %s", error)
 

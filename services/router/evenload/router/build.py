@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
+from evenload.bus.access import cluster_of
 from evenload.bus.emitter import Emitter
 from evenload.bus.records import RecordSender
 from evenload.bus.snapshots import SnapshotReader
@@ -82,10 +83,11 @@ def build(
 
     Raises:
         ModuleNotFoundError: spans are wanted, and the extra `otel` is not installed.
-        SettingsError: an instance's key or its file of authorities is missing, a constant is out of bounds, or the file
-            of client keys is bad.
+        SettingsError: an instance's key, its file of authorities or what Kafka wants to see is missing, a constant is
+            out of bounds, or the file of client keys is bad.
     """
     kafka, router, collector = settings.kafka, settings.router, settings.collector
+    brokers = cluster_of(kafka, environ)
     configs = scoring_configs(settings)
     partitions = {name: partition_for(name.encode(), kafka.partitions) for name in configs}
     mono_ms = _monotonic_ms()
@@ -95,7 +97,7 @@ def build(
         view.acknowledge(partition, seq, offset, timestamp_ms)
 
     emitter = Emitter(
-        kafka.bootstrap,
+        brokers,
         kafka.topic_prefix,
         router.name,
         partitions=kafka.partitions,
@@ -130,7 +132,7 @@ def build(
     )
 
     def reader_of(on_batch: Callable[[int, int, SnapshotBatch], None]) -> SnapshotReader:
-        return SnapshotReader(kafka.bootstrap, kafka.topic_prefix, kafka.partitions, on_batch)
+        return SnapshotReader(brokers, kafka.topic_prefix, kafka.partitions, on_batch)
 
     telemetry = Telemetry(dispatcher, emitter, decisions, reader_of)
 

@@ -4,11 +4,11 @@ Start reading at `models.py` (the sections) and `load.py` (where they come from)
 """
 
 from evenload.settings.base import LogLevel, LogSettings
+from evenload.settings.kafka import KafkaSecrets, KafkaSecuritySettings, KafkaSettings, kafka_secrets
 from evenload.settings.load import backend_keys, config_path, load_settings
 from evenload.settings.models import (
     BrokerSettings,
     CollectorSettings,
-    KafkaSettings,
     RouterSettings,
     ScorerSettings,
     Settings,
@@ -32,6 +32,8 @@ __all__ = [
     "BrokerSettings",
     "CollectorSettings",
     "InstanceSettings",
+    "KafkaSecrets",
+    "KafkaSecuritySettings",
     "KafkaSettings",
     "LogLevel",
     "LogSettings",
@@ -47,6 +49,7 @@ __all__ = [
     "TimeoutSettings",
     "backend_keys",
     "config_path",
+    "kafka_secrets",
     "load_settings",
     "reference",
 ]

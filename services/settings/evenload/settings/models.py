@@ -10,28 +10,13 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from evenload.settings.base import LogSettings, Name, Port, Section
+from evenload.settings.kafka import KafkaSettings, security_conflicts
 from evenload.settings.pools import WEIGHED, AdmissionSettings, PoolSettings, base_url
 from evenload.settings.problems import Location
 
 ENV_PREFIX = "EVENLOAD_"
 ENV_DELIMITER = "__"
 _ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/@]+):([0-9]{1,5})")
-
-
-class KafkaSettings(Section):
-    """The Kafka cluster and the topics on it."""
-
-    bootstrap: str = Field(
-        "127.0.0.1:9092",
-        pattern=r"^[^\s,:]+:\d{1,5}(,[^\s,:]+:\d{1,5})*$",
-        max_length=4096,
-        description="Brokers as `host:port`, separated by commas.",
-    )
-    topic_prefix: Name = Field("evenload", description="First part of all topic names.")
-    partitions: int = Field(
-        4, ge=1, le=1000, description="Partitions of telemetry, snapshots and state; fixed for the life of a cluster."
-    )
-    replication: int = Field(1, ge=1, le=10, description="Replicas per partition; 3 in production.")
 
 
 def _default_name(data: Any, port_key: str, port: int) -> Any:
@@ -275,6 +260,7 @@ def conflicts(settings: Settings) -> list[tuple[Location, str]]:
             )
         if pool.retries.backoff_ms > pool.retries.backoff_ms_max:
             found.append((("pools", p, "retries", "backoff_ms_max"), "must not be less than backoff_ms"))
+    found += [(("kafka", "security", key), reason) for key, reason in security_conflicts(settings.kafka.security)]
     if settings.router.admin_listen is not None and settings.router.admin_address[1] == settings.router.port:
         found.append((("router", "admin_listen"), "must have another port than router.port"))
     if settings.collector.linger_ms_min > settings.collector.linger_ms_max:

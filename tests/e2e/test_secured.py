@@ -1,0 +1,169 @@
+"""Every process with a user of its own, over TLS, with just the rights of its row of the table; and with one less."""
+
+import asyncio
+import json
+import re
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evenload.bus.access import AccessRefused, cluster_of
+from evenload.bus.emitter import Emitter
+from evenload.bus.rights import RIGHTS, Right, rights_of
+from evenload.bus.snapshots import SnapshotReader
+from evenload.bus.start import ensure_start
+from evenload.bus.topics import ensure_topics, specs, topic_names
+from evenload.cli.supervise import Child
+from evenload.demo.engine_server import EngineFleet
+from evenload.schemas import Outcome
+from evenload.settings import Settings
+from tests.e2e import fleet
+from tests.e2e.test_loop import ask, client, evenload, instances
+from tests.secured_kafka import PASSWORD, SecuredKafka
+
+pytestmark = [pytest.mark.e2e, pytest.mark.kafka, pytest.mark.timeout(300)]
+
+
+class Installation:
+    """Topics under a prefix of their own, and a user per process.
+
+    Attributes:
+        prefix: of the topics; the group is `PREFIX-scorer`.
+    """
+
+    def __init__(self, kafka: SecuredKafka) -> None:
+        self.kafka = kafka
+        self.prefix = f"t-{uuid.uuid4().hex[:8]}"
+
+    def rights(self, process: str) -> list[Right]:
+        return list(rights_of(process, topic_names(self.prefix)._asdict(), f"{self.prefix}-scorer"))
+
+    async def brokers(self, process: str) -> Any:
+        return cluster_of(self.kafka.settings(self.kafka.by_user(process), self.prefix), {})
+
+    async def start(self, process: str) -> None:
+        """Do what a process does first."""
+        settings = self.kafka.settings(self.kafka.by_user(process), self.prefix)
+        await ensure_start(cluster_of(settings, {}), process, settings, group=f"{self.prefix}-scorer", timeout_s=5)
+
+
+@pytest.fixture
+async def installation(secured: SecuredKafka) -> AsyncIterator[Installation]:
+    """The rights are granted, and the topics made by the user who may."""
+    made = Installation(secured)
+    for process in RIGHTS:
+        await secured.grant(f"User:{process}", made.rights(process))
+    await until_passes(lambda: ensure(made))
+    yield made
+    for process in RIGHTS:
+        await secured.revoke(f"User:{process}", made.rights(process))
+
+
+async def ensure(made: Installation) -> None:
+    await ensure_topics(await made.brokers("topics"), specs(made.prefix))
+
+
+async def until_passes(work: Callable[[], Awaitable[None]], seconds: float = 20.0) -> None:
+    """Try until it is not refused: brokers learn of a right some milliseconds after it was granted."""
+    async with asyncio.timeout(seconds):
+        while True:
+            try:
+                return await work()
+            except AccessRefused:
+                await asyncio.sleep(0.1)
+
+
+async def until_refused(work: Callable[[], Awaitable[None]], seconds: float = 20.0) -> str:
+    async with asyncio.timeout(seconds):
+        while True:
+            try:
+                await work()
+            except AccessRefused as error:
+                return str(error)
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("process", ["scorer", "collector"])
+async def test_a_process_that_lacks_one_right_is_told_which_before_it_does_anything(
+    installation: Installation, process: str
+) -> None:
+    await until_passes(lambda: installation.start(process))
+    for right in installation.rights(process):
+        await installation.kafka.revoke(f"User:{process}", [right])
+        said = await until_refused(lambda: installation.start(process))
+        assert re.match(rf"user '{process}' lacks rights at Kafka: .*{right}", said), said
+        assert "evenload topics acls" in said
+        await installation.kafka.grant(f"User:{process}", [right])
+        await until_passes(lambda: installation.start(process))
+
+
+async def test_a_router_that_lacks_one_right_says_so_and_goes_on(
+    installation: Installation, caplog: pytest.LogCaptureFixture
+) -> None:
+    brokers = await installation.brokers("router")
+    telemetry, snapshots, _ = installation.rights("router")
+    await installation.kafka.revoke("User:router", [telemetry, snapshots])
+    async with (
+        Emitter(brokers, installation.prefix, "r", partitions=4) as emitter,
+        SnapshotReader(brokers, installation.prefix, 4, lambda *_: None) as reader,
+    ):
+        emitter.add(Outcome(instance="a", kind="ok"), 0)
+        assert not await emitter.flush(5)
+        lines = [record.getMessage() for record in caplog.records if record.name.startswith("evenload")]
+        for topic in ("telemetry", "snapshots"):
+            (line,) = [line for line in lines if f"{installation.prefix}.{topic} at" in line]
+            assert f"topic {installation.prefix}.{topic} does not exist, or user 'router' may not see it" in line
+        await installation.kafka.grant("User:router", [telemetry, snapshots])
+        assert await emitter.flush(20), "what was buffered is written once the right is there"
+        async with asyncio.timeout(20):
+            while not reader.connected:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+
+def settings_of(installation: Installation, engines: EngineFleet, process: str) -> Settings:
+    kafka = installation.kafka
+    made = fleet.settings_for(engines, kafka.sasl, installation.prefix).model_dump(mode="json")
+    made["kafka"] |= {"security": kafka.by_user(process)}
+    made["scorer"] |= {"app_id": f"{installation.prefix}-scorer"}
+    return Settings.model_validate(made)
+
+
+async def test_every_process_runs_with_just_its_row(installation: Installation, tmp_path: Path) -> None:
+    engines = fleet.engines(2)
+    await engines.start()
+    logs: dict[str, list[str]] = {process: [] for process in ("scorer", "collector", "router")}
+    settings = {process: settings_of(installation, engines, process) for process in (*logs, "audit", "topics")}
+    children: list[Child] = []
+    try:
+        for process, log in logs.items():
+            children.append(fleet.start(process, process, settings[process], tmp_path, log))
+        port = settings["router"].router.port
+        await fleet.becomes(settings["collector"].collector.metrics_port, "/readyz", lambda page: page["ready"], 60)
+        await fleet.becomes(port, "/readyz", lambda page: page["view"] == "fresh", 60)
+        # Gauges have made the round: engine -> collector -> Kafka -> scorer -> Kafka -> router.
+        await fleet.becomes(port, "/fleet", lambda page: all(one["waiting"] == 0 for one in instances(page)))
+        async with client(settings["router"]) as who:
+            for _ in range(10):
+                await ask(who)
+        for process in ("audit", "topics"):
+            fleet.write_settings(settings[process], tmp_path / f"{process}.yaml")
+        await fleet.becomes(port, "/fleet", lambda page: not any(one["own_events_on_top"] for one in instances(page)))
+        code, out = await evenload("audit", "verify", "--json", "--config", str(tmp_path / "audit.yaml"))
+        assert code == 0, out
+        assert json.loads(out)["counts"]["decision verified"] >= 10
+        code, out = await evenload("topics", "check", "--config", str(tmp_path / "topics.yaml"))
+        assert code == 0, out
+        code, out = await evenload("topics", "dead-letters", "--config", str(tmp_path / "topics.yaml"))
+        assert code == 0, out
+    finally:
+        for child in reversed(children):
+            child.stop()
+        await engines.stop()
+    for process, log in logs.items():
+        text = "\n".join(log)
+        assert "Authorization" not in text, (process, text)
+        assert PASSWORD not in text
+        assert "Traceback" not in text, (process, text)
