@@ -72,7 +72,7 @@ async def test_who_is_refused_hears_why_and_what_to_do(secured: SecuredKafka, tm
 async def test_a_broker_under_another_name_than_its_certificate_is_not_trusted(secured: SecuredKafka) -> None:
     kafka = secured.settings(secured.by_user("router"))
     elsewhere = kafka.model_copy(update={"bootstrap": kafka.bootstrap.replace(HOST, "localhost")})
-    with pytest.raises(AccessRefused, match="not trusted.*a name that is in its certificate"):
+    with pytest.raises(AccessRefused, match=r"not trusted.*a name that is in its certificate"):
         await knock(cluster_of(elsewhere, {}))
 
 

@@ -12,10 +12,9 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
-from aiokafka.protocol.admin import DescribeGroupsRequest
 
 from evenload.bus.access import AccessRefused, Address, Cluster
-from evenload.bus.metadata import MetadataRequest
+from evenload.bus.rights_requests import GroupRequest, MetadataRequest
 
 GROUP = "group"
 
@@ -131,6 +130,6 @@ async def _group_granted(admin: Any, group: str) -> int:
         coordinator = await admin.find_coordinator(group)
     except GroupAuthorizationFailedError:
         return 0
-    response = await admin._send_request(DescribeGroupsRequest([group], True), coordinator)
+    response = await admin._send_request(GroupRequest(group), coordinator)
     code, *_, bits = response.groups[0]
     return 0 if code == GroupAuthorizationFailedError.errno else int(bits)

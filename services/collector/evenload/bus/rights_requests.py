@@ -1,5 +1,10 @@
-"""Kafka's metadata request as of version 8 (Kafka 2.3), which says what we may do; aiokafka 0.14 speaks version 5."""
+"""Two requests of Kafka's protocol whose answers say what we may do (Kafka 2.3 and newer).
 
+Of metadata version 8 is the first that says it, and aiokafka 0.14 has version 5 at most. Of groups it has version 3, but
+reads the answer as if it were of version 2.
+"""
+
+from aiokafka.protocol.admin import DescribeGroupsRequest_v3, DescribeGroupsResponse_v3
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import Array, Boolean, Int16, Int32, Schema, String
 
@@ -63,3 +68,20 @@ class MetadataRequest(Request[_MetadataStruct]):  # type: ignore[misc]
     def build(self, request_struct_class: type[_MetadataStruct]) -> _MetadataStruct:
         """Make the request of the version that aiokafka has agreed on."""
         return request_struct_class(self._topics, False, False, True)
+
+
+class _GroupsStruct(DescribeGroupsRequest_v3):  # type: ignore[misc]
+    RESPONSE_TYPE = DescribeGroupsResponse_v3
+
+
+class GroupRequest(Request[_GroupsStruct]):  # type: ignore[misc]
+    """Asks a group's coordinator about it, and what we may do with it."""
+
+    API_KEY = 15
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+
+    def build(self, request_struct_class: type[_GroupsStruct]) -> _GroupsStruct:
+        """Make the request of the version that aiokafka has agreed on."""
+        return request_struct_class([self._group], True)
