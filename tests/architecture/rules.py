@@ -13,20 +13,21 @@ PURE = frozenset({"schemas", "scoring", "routing", "sim"})
 AUDITED = frozenset({"scoring", "routing"})
 
 CORE = frozenset({"schemas", "scoring", "routing"})
-SHELL_MAY = CORE | {"bus", "settings"}
+SHELL_MAY = CORE | {"api", "bus", "settings"}
 LAYERS: dict[str, frozenset[str]] = {
     "schemas": frozenset(),
     "scoring": frozenset({"schemas"}),
     "routing": frozenset({"schemas", "scoring"}),
     "sim": CORE,
     "settings": frozenset({"schemas", "scoring"}),
+    "api": frozenset({"settings"}),
     "broker": frozenset(),
     "bus": frozenset({"schemas", "settings"}),
     "scorer": SHELL_MAY,
     "collector": SHELL_MAY,
     "router": SHELL_MAY,
     "audit": SHELL_MAY,
-    "cli": frozenset({"schemas", "settings", "broker", "bus"}),
+    "cli": frozenset({"schemas", "settings", "api", "broker", "bus"}),
     "workload": frozenset(),
     "demo": SHELL_MAY | {"broker", "sim", "cli", "workload"},
     "bench": CORE | {"sim", "workload"},

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from evenload.api.keys import new_key
 from evenload.broker import ports
 from evenload.cli.local import write_settings
-from evenload.router.client_keys import new_key
 from evenload.router.fakes import post
 from evenload.settings import Settings
 from tests.e2e import fleet

@@ -181,7 +181,10 @@ async def test_a_process_that_is_refused_ends_with_one_line_that_says_why(
     installation = Installation(secured)
     wrong = tmp_path / "wrong"
     wrong.write_text("wrong")
-    settings = settings_of(installation, EngineFleet([]), "nobody")
+    engines = fleet.engines(1)
+    await engines.start()
+    await engines.stop()  # only its address is needed
+    settings = settings_of(installation, engines, "nobody")
     security = settings.kafka.security.model_copy(update={"password_file": wrong})
     settings = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"security": security})})
     config = write_settings(settings, tmp_path / "config.yaml")

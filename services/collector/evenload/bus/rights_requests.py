@@ -1,7 +1,7 @@
 """Two requests of Kafka's protocol whose answers say what we may do (Kafka 2.3 and newer).
 
-Of metadata version 8 is the first that says it, and aiokafka 0.14 has version 5 at most. Of groups it has version 3, but
-reads the answer as if it were of version 2.
+Of metadata version 8 is the first that says it, and aiokafka 0.14 has version 5 at most. Of groups it has version 3,
+but reads the answer as if it were of version 2.
 """
 
 from aiokafka.protocol.admin import DescribeGroupsRequest_v3, DescribeGroupsResponse_v3

@@ -16,13 +16,13 @@ from typing import Any
 
 import msgspec
 
+from evenload.api.errors import ApiError
 from evenload.schemas.telemetry import OutcomeKind
 
 from .classify import Verdict, classify, classify_error
 from .client import Client
 from .deadline import CODE as OVER_CODE
 from .deadline import MESSAGE as OVER_MESSAGE
-from .errors import ApiError
 from .headers import Headers, response_headers
 from .limits import Limits
 from .ports import Lease

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
+from evenload.api.keys import read_keys
 from evenload.bus.access import cluster_of
 from evenload.bus.emitter import Emitter
 from evenload.bus.records import RecordSender
@@ -16,7 +17,6 @@ from evenload.bus.snapshots import SnapshotReader
 from evenload.bus.topics import partition_for, topic_names
 from evenload.router.admission import Admission, Gate
 from evenload.router.app import Lifespan, Part, create_app
-from evenload.router.client_keys import read_keys
 from evenload.router.dispatcher import Dispatcher
 from evenload.router.doors import App, Doors
 from evenload.router.limits import Limits

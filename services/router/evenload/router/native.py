@@ -29,7 +29,8 @@ from weakref import WeakKeyDictionary
 
 import httptools
 
-from .errors import ApiError
+from evenload.api.errors import ApiError
+
 from .native_exchange import Exchange, Headers, status_line
 from .server_protocol import (
     BODY_IDLE_S,

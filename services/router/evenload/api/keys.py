@@ -5,7 +5,7 @@ how many may come at once (default: a second's worth). Empty lines and lines wit
 makes lines. Keys are 256 random bits, so a plain hash is enough; they are looked up by it, so what a timing tells is
 about a hash that the caller cannot steer, and the last comparison takes constant time.
 
-A rate is one router's: N replicas allow N times as much. It is a token bucket: https://en.wikipedia.org/wiki/Token_bucket
+A rate is one process's: N replicas allow N times as much. It is a token bucket: https://en.wikipedia.org/wiki/Token_bucket
 """
 
 import hashlib
@@ -16,11 +16,9 @@ import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from evenload.api.errors import ApiError
 from evenload.settings.problems import Problem, SettingsError
 
-from .errors import ApiError
-
-SETTING = "router.keys_file"
 PREFIX = "ev-"
 FILE_BYTES_MAX = 16 * 1024 * 1024
 RATE_MAX = 1_000_000.0
@@ -156,8 +154,8 @@ def new_key(name: str, rate_per_s: float | None = None, burst: float | None = No
     return secret, line
 
 
-def read_keys(path: Path) -> ClientKeys:
-    """Read the file.
+def read_keys(path: Path, setting: str = "router.keys_file") -> ClientKeys:
+    """Read the file that a setting names.
 
     Raises:
         SettingsError: it cannot be read, has no key, or has lines that are none; names all of them.
@@ -166,15 +164,15 @@ def read_keys(path: Path) -> ClientKeys:
         with path.open("rb") as file:
             text = file.read(FILE_BYTES_MAX + 1).decode()
     except OSError as error:
-        raise SettingsError([Problem(str(path), SETTING, f"cannot be read: {error.strerror or error}")]) from error
+        raise SettingsError([Problem(str(path), setting, f"cannot be read: {error.strerror or error}")]) from error
     except UnicodeDecodeError:
-        raise SettingsError([Problem(str(path), SETTING, "is not UTF-8")]) from None
+        raise SettingsError([Problem(str(path), setting, "is not UTF-8")]) from None
     if len(text) > FILE_BYTES_MAX:
-        raise SettingsError([Problem(str(path), SETTING, f"is larger than {FILE_BYTES_MAX} bytes")])
-    return ClientKeys(_parse(text, path))
+        raise SettingsError([Problem(str(path), setting, f"is larger than {FILE_BYTES_MAX} bytes")])
+    return ClientKeys(_parse(text, path, setting))
 
 
-def _parse(text: str, path: Path) -> list[Key]:
+def _parse(text: str, path: Path, setting: str) -> list[Key]:
     keys: list[Key] = []
     problems: list[Problem] = []
     seen: dict[str | bytes, int] = {}
@@ -189,10 +187,10 @@ def _parse(text: str, path: Path) -> list[Key]:
                 seen[unique] = number
             keys.append(key)
         except ValueError as error:
-            problems.append(Problem(f"{path}:{number}", SETTING, str(error)))
+            problems.append(Problem(f"{path}:{number}", setting, str(error)))
     if not keys and not problems:
         problems = [
-            Problem(str(path), SETTING, "holds no key, so nobody could ask; `evenload keys new NAME` makes one")
+            Problem(str(path), setting, "holds no key, so nobody could ask; `evenload keys new NAME` makes one")
         ]
     if problems:
         raise SettingsError(problems)
