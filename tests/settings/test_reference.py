@@ -9,11 +9,18 @@ from evenload.settings.reference import Entry, entries
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = list(entries(Settings))
-SHAPED = {"kafka.bootstrap": "a:1", "router.admin_listen": "a:1", "collector.advertise": "http://a:1"}
+SHAPED = {
+    "kafka.bootstrap": "a:1",
+    "router.admin_listen": "a:1",
+    "collector.advertise": "http://a:1",
+    "collector.ingest.listen": "a:1",
+}
 
 
 def companions(entry: Entry) -> dict[str, str]:
     """Variables without which the one of an entry is an error."""
+    if entry.key == "collector.ingest.listen":
+        return {"EVENLOAD_COLLECTOR__INGEST__KEYS_FILE": "keys"}
     if not entry.key.startswith("kafka.security.") or entry.key.endswith("protocol"):
         return {}
     whole = {"PROTOCOL": "SASL_SSL", "USERNAME": "u", "PASSWORD_ENV": "P", "CERT_FILE": "c", "KEY_FILE": "k"}

@@ -9,15 +9,18 @@ import signal
 import time
 from functools import partial
 
+from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from evenload.api.keys import read_keys
 from evenload.bus.access import cluster_of
 from evenload.bus.emitter import Emitter
 from evenload.bus.forever import Forever
 from evenload.bus.snapshots import SnapshotReader
 from evenload.bus.start import ensure_start
-from evenload.bus.topics import BusUnavailable
+from evenload.bus.topics import BusUnavailable, partition_for, topic_names
+from evenload.collector.ingest import Ingest
 from evenload.collector.metrics import CollectorMetrics
 from evenload.collector.peers import Peers
 from evenload.collector.poller import Poller
@@ -26,6 +29,7 @@ from evenload.collector.watch import Watch
 from evenload.routing.log_clock import LogClock
 from evenload.schemas import Event, SnapshotBatch
 from evenload.settings import InstanceSettings, Settings, SettingsError
+from evenload.settings.base import host_and_port
 from evenload.settings.problems import Problem
 
 log = logging.getLogger(__name__)
@@ -64,6 +68,7 @@ class Collector:
 
     Attributes:
         emitter: where events go.
+        ingest: takes the telemetry of others; None if nobody may report.
         peers: the other collectors, which share the instances.
         pollers: one per instance whose kind has a metrics page.
         probes: the pages on `collector.metrics_port`; its port is known once `run` has begun.
@@ -73,7 +78,7 @@ class Collector:
         """Build it; nothing runs before `run`.
 
         Raises:
-            SettingsError: what Kafka wants to see cannot be had.
+            SettingsError: what Kafka wants to see cannot be had, or the file of reporters' keys is bad.
         """
         kafka, own = settings.kafka, settings.collector
         self._brokers = cluster_of(kafka, os.environ)
@@ -98,9 +103,10 @@ class Collector:
             if instance.kind != "none"
         ]
         self._by_instance = {poller.watch.instance: poller for poller in self.pollers}
+        self.ingest = self._ingest(settings) if own.ingest.listen else None
         self._tasks: list[Forever] = []
         self._registry = CollectorRegistry()
-        self._registry.register(CollectorMetrics(self.pollers, self.emitter, self.peers))
+        self._registry.register(CollectorMetrics(self.pollers, self.emitter, self.peers, self.ingest))
         self.probes = ProbeServer(
             own.host,
             own.metrics_port,
@@ -110,6 +116,7 @@ class Collector:
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then flush."""
         await self._listen()
+        door = await self._open()
         topics = asyncio.create_task(self._ensure_topics())
         stopped = asyncio.create_task(stop.wait())
         try:
@@ -121,6 +128,8 @@ class Collector:
         finally:
             for task in (topics, stopped):
                 task.cancel()
+            if door is not None:
+                await door.cleanup()
             await self._leave()
 
     def _start(self) -> None:
@@ -150,6 +159,38 @@ class Collector:
         except OSError as error:
             reason = f"cannot listen on {self.probes.host}:{self.probes.port}: {error.strerror or error}"
             raise SettingsError([Problem("settings", "collector.metrics_port", reason)]) from error
+
+    def _ingest(self, settings: Settings) -> Ingest:
+        kafka, own = settings.kafka, settings.collector.ingest
+        telemetry = topic_names(kafka.topic_prefix).telemetry
+        instances = frozenset(instance.id for instance in self._instances)
+        assert own.keys_file is not None  # the settings hold this
+        return Ingest(
+            own,
+            read_keys(own.keys_file, "collector.ingest.keys_file"),
+            write=partial(self.emitter.link.produce, telemetry),
+            now_ms=lambda: self._clock.now_ms(_mono_ms()),
+            known=instances.__contains__,
+            partition_of=lambda instance: partition_for(instance.encode(), kafka.partitions),
+        )
+
+    async def _open(self) -> web.AppRunner | None:
+        """Listen for reports, if the settings say where."""
+        listen = self._settings.collector.ingest.listen
+        if self.ingest is None or listen is None:
+            return None
+        host, port = host_and_port(listen)
+        runner = web.AppRunner(self.ingest.app(), access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            await runner.cleanup()
+            await self.probes.close()
+            reason = f"cannot listen on {listen}: {error.strerror or error}"
+            raise SettingsError([Problem("settings", "collector.ingest.listen", reason)]) from error
+        log.info("taking reports at http://%s/v1/telemetry", listen)
+        return runner
 
     async def _ensure_topics(self) -> None:
         """Make or check the topics; Kafka may come later, topics that are not as they should be end the process."""
@@ -181,6 +222,8 @@ class Collector:
         self._clock.anchor(batch.now_ms, now_ms)
         self.emitter.advise(partition, batch.linger_ms)
         for snapshot in batch.snapshots:
+            if self.ingest is not None:
+                self.ingest.generations[snapshot.state.instance] = snapshot.state.generation
             if poller := self._by_instance.get(snapshot.state.instance):
                 poller.on_snapshot(snapshot.state)
 
