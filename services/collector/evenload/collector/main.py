@@ -8,6 +8,7 @@ import random
 import signal
 import time
 from functools import partial
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
@@ -31,6 +32,9 @@ from evenload.schemas import Event, SnapshotBatch
 from evenload.settings import InstanceSettings, Settings, SettingsError
 from evenload.settings.base import host_and_port
 from evenload.settings.problems import Problem
+
+if TYPE_CHECKING:
+    from evenload.collector.otlp import Places
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +82,7 @@ class Collector:
         """Build it; nothing runs before `run`.
 
         Raises:
+            ModuleNotFoundError: spans are wanted, and the extra `otel` is not installed.
             SettingsError: what Kafka wants to see cannot be had, or the file of reporters' keys is bad.
         """
         kafka, own = settings.kafka, settings.collector
@@ -172,6 +177,7 @@ class Collector:
             now_ms=lambda: self._clock.now_ms(_mono_ms()),
             known=instances.__contains__,
             partition_of=lambda instance: partition_for(instance.encode(), kafka.partitions),
+            places=_places(self._instances) if own.traces == "otlp" else None,
         )
 
     async def _open(self) -> web.AppRunner | None:
@@ -256,6 +262,12 @@ def _served_names(instance: InstanceSettings, models: tuple[str, ...]) -> tuple[
     """What the instance calls the models of its pool; empty when it may serve any."""
     names = instance.model_names
     return () if "*" in models else tuple(names.get(model) or names.get("*") or model for model in models)
+
+
+def _places(instances: list[InstanceSettings]) -> "Places":
+    from evenload.collector.otlp import Places
+
+    return Places(instances)
 
 
 def _mono_ms() -> float:

@@ -1,6 +1,7 @@
 """The collector's door for telemetry of others."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -15,6 +16,10 @@ class IngestSettings(Section):
     )
     keys_file: Path | None = Field(
         None, description="File of the reporters' keys, as `router.keys_file`; required with `listen`."
+    )
+    traces: Literal["off", "otlp"] = Field(
+        "off",
+        description="`otlp` takes OpenTelemetry's GenAI spans at `POST /v1/traces` too; it needs the extra `otel`.",
     )
     max_body_bytes: int = Field(
         256 * 1024, ge=1024, le=512 * 1024, description="Largest body, after decompression; a larger one gets 413."
