@@ -131,13 +131,13 @@ async def test_what_is_wrong_is_said_in_the_form_of_the_api() -> None:
         for data, status, code in [
             (b"{", 400, "undecodable"),
             (report("a", "a", "a"), 413, "too_many_events"),
-            (report(*"ab" * 100), 413, "body_too_large"),
+            (report(*"ab" * 100), 413, "request_too_large"),
         ]:
             assert [(s, a["error"]["code"]) for s, a in [await d.post(data)]] == [(status, code)]
         bomb = gzip.compress(json.dumps(report("a") | {"filler": "x" * 100_000}).encode())
         assert len(bomb) < 1000
         status, answer = await d.post(bomb, AUTHORIZED | {"content-encoding": "gzip"})
-        assert (status, answer["error"]["code"]) == (413, "body_too_large")
+        assert (status, answer["error"]["code"]) == (413, "request_too_large")
         status, answer = await d.post(report("a"), AUTHORIZED | {"content-type": "text/plain"})
         assert (status, answer["error"]["code"]) == (415, "unsupported_media_type")
         assert (await d.post(report("a"), path="/v1/other"))[0] == 404

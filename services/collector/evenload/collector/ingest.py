@@ -209,7 +209,7 @@ def _in_the_apis_form(counts: Counter[str], bytes_max: int) -> Any:
             wrong = refused.error
         except web.HTTPRequestEntityTooLarge:
             message = f"The body is larger than {bytes_max} bytes."
-            wrong = ApiError(status=413, code="body_too_large", message=message)
+            wrong = ApiError(status=413, code="request_too_large", message=message)
         except web.HTTPException as error:
             if error.status < 400:
                 raise
