@@ -6,16 +6,21 @@ import gzip
 import hashlib
 import json
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
+from pydantic import ValidationError
 
-from evenload.api.keys import ClientKeys, Key, TokenBucket
+from evenload.api.keys import ClientKeys, Key, TokenBucket, new_key
+from evenload.broker import ports
 from evenload.bus.link import Receipt, Record
 from evenload.collector.ingest import Ingest
+from evenload.collector.main import Collector
 from evenload.schemas import Batch, decode_batch
+from evenload.settings import Settings, SettingsError
 from evenload.settings.ingest import IngestSettings
 
 AUTHORIZED = {"authorization": "Bearer ev-secret"}
@@ -180,3 +185,59 @@ async def test_reports_of_one_sender_keep_their_order_and_too_many_at_once_are_r
 async def test_only_post_is_served(method: str) -> None:
     async with door() as d, d._session.request(method, f"{d._url}/v1/telemetry") as answer:
         assert (answer.status, (await answer.json())["error"]["code"]) == (405, "method_not_allowed")
+
+
+def settings_with(folder: Path, listen: str) -> Settings:
+    secret, line = new_key("team")
+    (folder / "keys").write_text(line)
+    (folder / "secret").write_text(secret)
+    pool = {"name": "p", "models": ["*"], "instances": [{"id": "a", "url": "http://127.0.0.1:1", "kind": "none"}]}
+    ingest = {"listen": listen, "keys_file": str(folder / "keys"), "timeout_s": 0.3}
+    return Settings.model_validate(
+        {"kafka": {"bootstrap": "127.0.0.1:1"}, "pools": [pool], "collector": {"ingest": ingest}}
+    )
+
+
+async def test_a_collector_without_kafka_answers_503_and_goes_on(tmp_path: Path) -> None:
+    listen = f"127.0.0.1:{ports.choose_free('127.0.0.1')}"
+    collector, stop = Collector(settings_with(tmp_path, listen)), asyncio.Event()
+    collector.probes.port = 0
+    running = asyncio.create_task(collector.run(stop))
+    headers = {"x-api-key": (tmp_path / "secret").read_text()}
+    try:
+        async with aiohttp.ClientSession(f"http://{listen}", headers=headers) as session, asyncio.timeout(10):
+            for attempt in range(3):
+                while True:
+                    try:
+                        async with session.post("/v1/telemetry", json=report("a", session="s", seq=0)) as answer:
+                            said = await answer.json()
+                            break
+                    except aiohttp.ClientConnectorError:
+                        assert attempt == 0, "it stopped listening"
+                        await asyncio.sleep(0.02)
+                assert (answer.status, said["error"]["code"]) == (503, "kafka_unavailable")
+        collector.emitter.buffered = 0  # nobody will take it, so do not wait for it at the end
+    finally:
+        stop.set()
+        await running
+
+
+async def test_a_taken_port_is_named_with_its_key(tmp_path: Path) -> None:
+    async with door() as d:
+        taken = d._url.removeprefix("http://")
+        collector = Collector(settings_with(tmp_path, taken))
+        collector.probes.port = 0
+        with pytest.raises(SettingsError, match=r"collector\.ingest\.listen: cannot listen on"):
+            await collector.run(asyncio.Event())
+
+
+def test_a_bad_file_of_keys_is_named_with_its_key(tmp_path: Path) -> None:
+    settings = settings_with(tmp_path, "127.0.0.1:1")
+    (tmp_path / "keys").write_text("team:secret")
+    with pytest.raises(SettingsError, match=r"keys:1: collector\.ingest\.keys_file: needs 64 lower-case hex digits"):
+        Collector(settings)
+
+
+def test_who_takes_reports_needs_keys() -> None:
+    with pytest.raises(ValidationError, match="is required with listen: reports move scores"):
+        Settings.model_validate({"collector": {"ingest": {"listen": "127.0.0.1:1"}}})

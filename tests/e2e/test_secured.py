@@ -172,6 +172,60 @@ async def test_every_process_runs_with_just_its_row(installation: Installation, 
         assert "Traceback" not in text, (process, text)
 
 
+async def test_a_router_that_is_refused_serves_on_and_says_so_once(secured: SecuredKafka, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.write_text("wrong")
+    engines = fleet.engines(1)
+    await engines.start()
+    settings = settings_of(Installation(secured), engines, "router")
+    security = settings.kafka.security.model_copy(update={"password_file": wrong})
+    settings = settings.model_copy(update={"kafka": settings.kafka.model_copy(update={"security": security})})
+    log: list[str] = []
+    router = fleet.start("router", "router", settings, tmp_path, log)
+    try:
+        await fleet.becomes(settings.router.port, "/readyz", lambda page: page["ready"], 60)
+        async with client(settings) as who:
+            for _ in range(20):
+                _, text = await ask(who)
+                assert text
+                await asyncio.sleep(0.2)
+    finally:
+        router.stop()
+        await engines.stop()
+    assert router.returncode == 0
+    refused = [line for line in log if "refused user 'router'" in line]
+    # Within 10 s: one for the snapshots, one for telemetry, one for decisions.
+    assert 1 <= len([line for line in refused if "snapshots" in line]) <= 2
+    assert len(refused) <= 6, refused
+    assert not [line for line in log if "Traceback" in line]
+
+
+async def test_a_scorer_that_loses_a_right_ends_and_says_at_its_next_start_which(
+    installation: Installation, tmp_path: Path
+) -> None:
+    engines = fleet.engines(1)
+    await engines.start()
+    await engines.stop()  # only its address is needed
+    settings = settings_of(installation, engines, "scorer")
+    log: list[str] = []
+    scorer = fleet.start("scorer", "scorer", settings, tmp_path, log)
+    read_telemetry = installation.rights("scorer")[0]
+    try:
+        async with asyncio.timeout(60):
+            while not any("owns partitions" in line for line in log):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        await installation.kafka.revoke("User:scorer", [read_telemetry])
+        said = f"user 'scorer' lacks rights at Kafka: {read_telemetry}"
+        async with asyncio.timeout(120):
+            while not any(said in line for line in log):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+    finally:
+        scorer.stop()
+    # Started anew by its supervisor, it says what it lacks; and until then it has not filled the log.
+    assert any("ended with status 1" in line for line in log), log
+    assert len(log) < 40, log
+
+
 @pytest.mark.parametrize(
     ("command", "code"), [("scorer", 1), ("collector", 4), ("topics check", 4), ("audit verify", 4)]
 )

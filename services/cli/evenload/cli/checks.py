@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from evenload.cli.http import get
 from evenload.settings import InstanceSettings, Settings, SettingsError, backend_keys
+from evenload.settings.base import host_and_port
 from evenload.settings.providers import auth_headers, models_url
 
 PROBE_TIMEOUT_S = 3.0
@@ -122,6 +123,8 @@ def check_ports(settings: Settings) -> Iterator[Check]:
         "scorer.web_port": (settings.scorer.host, settings.scorer.web_port),
         "collector.metrics_port": (settings.collector.host, settings.collector.metrics_port),
     }
+    if settings.collector.ingest.listen is not None:
+        wanted["collector.ingest.listen"] = host_and_port(settings.collector.ingest.listen)
     if settings.router.admin_listen is None:
         del wanted["router.admin_listen"]
     for key, (host, port) in wanted.items():
