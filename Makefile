@@ -13,6 +13,9 @@ PEER ?=
 PEERS ?= evenload nginx vllm-router sglang-router litellm
 CONFORMANCE := .evenload/conformance
 
+# What `make real-engine` does, for instance REAL_ENGINE_ARGS="ready killed"; all steps without it.
+REAL_ENGINE_ARGS ?=
+
 BIN := .venv/bin
 STAMP := .venv/.installed
 
@@ -24,7 +27,7 @@ COMPOSE_PROFILE := $(if $(wildcard .env),,--profile demo)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-providers test lint types format venv clean compose-up compose-demo compose-down test-compose soak \
-  conformance conformance-matrix fuzz third-party
+  conformance conformance-matrix fuzz third-party real-engine
 
 help:
 	@echo "make demo    simulated engines, real Kafka, load, faults, and a summary (4 minutes)"
@@ -35,6 +38,7 @@ help:
 	@echo "make conformance-matrix    the same for Evenload and its peers; rewrites the table (15 minutes)"
 	@echo "make fuzz    any bytes, for longer than the tests do (10 minutes)"
 	@echo "make third-party    clients and load tools of others through the router: docs/conformance.md"
+	@echo "make real-engine    two real vLLM engines on the CPU, killed and stopped: docs/real-engines.md (6 GB, 20 minutes)"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy --strict"
 	@echo "make format  let ruff rewrite what it can"
@@ -70,6 +74,9 @@ fuzz: $(STAMP)
 
 third-party: $(STAMP)
 	$(BIN)/python -m tests.third_party
+
+real-engine: $(STAMP)
+	$(BIN)/python -m tests.real_engine $(REAL_ENGINE_ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -14,6 +14,7 @@ AUDITED = frozenset({"scoring", "routing"})
 
 CORE = frozenset({"schemas", "scoring", "routing"})
 SHELL_MAY = CORE | {"api", "bus", "settings"}
+FOLLOWS = SHELL_MAY | {"discovery"}  # those that know instances by their addresses
 LAYERS: dict[str, frozenset[str]] = {
     "schemas": frozenset(),
     "scoring": frozenset({"schemas"}),
@@ -23,9 +24,10 @@ LAYERS: dict[str, frozenset[str]] = {
     "api": frozenset({"settings"}),
     "broker": frozenset(),
     "bus": frozenset({"schemas", "settings"}),
+    "discovery": frozenset({"schemas", "settings", "bus"}),
     "scorer": SHELL_MAY,
-    "collector": SHELL_MAY,
-    "router": SHELL_MAY,
+    "collector": FOLLOWS,
+    "router": FOLLOWS,
     "audit": SHELL_MAY,
     "cli": frozenset({"schemas", "settings", "api", "broker", "bus"}),
     "workload": frozenset(),

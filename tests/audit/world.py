@@ -23,6 +23,7 @@ from evenload.schemas import (
     SnapshotBatch,
     decode_batch,
     decode_decision,
+    encode,
 )
 from evenload.schemas.telemetry import OutcomeKind
 from evenload.scoring import ScoringConfig, digest, fold, snapshot
@@ -84,7 +85,7 @@ class World:
             view=view,
             log_clock=LogClock(T0, 0.0),
             emitter=self.emitter,
-            send_decision=lambda _, data: self.decisions.append(decode_decision(data)),
+            send_decision=lambda decision: self.decisions.append(decode_decision(encode(decision))),
             watch=_Nobody(),
             rng=random.Random(seed + 1),
             clock=lambda: self.mono_ms,

@@ -40,11 +40,17 @@ def one_instance_per_partition() -> list[str]:
 async def test_lingers_of_all_partitions_end_together() -> None:
     loop = asyncio.get_running_loop()
     start_s = loop.time()
+    link = ScriptedLink()
     emitter = Emitter(
-        "127.0.0.1:1", "p", "r", partitions=PARTITIONS, linger_ms_min=100, clock=lambda: loop.time() - start_s
+        "127.0.0.1:1",
+        "p",
+        "r",
+        partitions=PARTITIONS,
+        linger_ms_min=100,
+        link=link,  # type: ignore[arg-type]
+        clock=lambda: loop.time() - start_s,
     )
     emitter.incarnation = 0  # the periods begin at 0 of the clock
-    link = emitter.link = ScriptedLink()  # type: ignore[assignment]
     emitter.start()
     for name in one_instance_per_partition():
         emitter.add(FirstToken(instance=name, ttft_ms=1.0), 0)

@@ -19,10 +19,15 @@ from evenload.broker import ports
 from evenload.bus.link import Receipt, Record
 from evenload.collector.ingest import Ingest
 from evenload.collector.main import Collector
+from evenload.collector.otlp import Places
 from evenload.schemas import Batch, decode_batch
-from evenload.settings import Settings, SettingsError
+from evenload.settings import InstanceSettings, Settings, SettingsError
 from evenload.settings.ingest import IngestSettings
 
+INSTANCES = [
+    InstanceSettings(id="a", url="http://engine-1:8000"),
+    InstanceSettings(id="b", url="http://engine-2:8000"),
+]
 AUTHORIZED = {"authorization": "Bearer ev-secret"}
 
 
@@ -63,7 +68,7 @@ class Door:
 
 
 @contextlib.asynccontextmanager
-async def door(rate: TokenBucket | None = None, places: Any = None, **settings: Any) -> AsyncIterator[Door]:
+async def door(rate: TokenBucket | None = None, traces: bool = False, **settings: Any) -> AsyncIterator[Door]:
     log = Log()
     keys = ClientKeys([Key("team", hashlib.sha256(b"ev-secret").digest(), rate)])
     ingest = Ingest(
@@ -71,10 +76,11 @@ async def door(rate: TokenBucket | None = None, places: Any = None, **settings: 
         keys,
         write=log.write,
         now_ms=lambda: 1_000_000,
-        known={"a", "b"}.__contains__,
         partition_of={"a": 0, "b": 1}.__getitem__,
-        places=places,
+        generation_of=lambda _: 0,
+        places_of=Places if traces else None,
     )
+    ingest.follow(INSTANCES)
     runner = web.AppRunner(ingest.app(), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

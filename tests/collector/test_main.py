@@ -77,6 +77,12 @@ async def wait_for_page(collector: Collector, path: str, status: int) -> bytes:
     return answer.body
 
 
+def said_by_scorer(partition: int, *snapshots: InstanceSnapshot) -> SnapshotBatch:
+    return SnapshotBatch(
+        v=WIRE_VERSION, partition=partition, as_of=0, now_ms=0, linger_ms=20, sequences={}, snapshots=list(snapshots)
+    )
+
+
 async def told(topics: TestTopics) -> list[Event]:
     return [
         event
@@ -91,6 +97,11 @@ async def test_the_log_hears_of_every_instance_and_of_the_gauges_of_engines(topi
         server.answers = {"/metrics": ok(PAGE), "/health": ok(b"")}
         async with collecting(settings_for(topics.bootstrap, topics.prefix, server.url)) as collector:
             await wait_for_page(collector, "/readyz", 200)
+            for partition in range(4):  # the log is heard, and knows nobody
+                collector._take(partition, 0, said_by_scorer(partition))
+            async with asyncio.timeout(10):
+                while len(collector.standing._members._told) < 2:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
             page = await wait_for_page(collector, "/metrics", 200)
             assert b'evenload_collector_instance_ready{instance="gpu-1"} 1.0' in page
             assert b'evenload_collector_polls_total{instance="gpu-1"}' in page
@@ -125,10 +136,7 @@ def test_a_scorer_that_believes_otherwise_for_seconds_is_told_again() -> None:
     added = collector.emitter.buffered
     state = InstanceState(instance="gpu-1", ready=True)
     snapshot = InstanceSnapshot(score=1, raw=1, ttft=0, error=0, queue=0, state=state, digest="")
-    batch = SnapshotBatch(
-        v=WIRE_VERSION, partition=0, as_of=0, now_ms=0, linger_ms=20, sequences={}, snapshots=[snapshot]
-    )
-    collector._take(0, 0, batch)
+    collector._take(0, 0, said_by_scorer(0, snapshot))
     assert collector.emitter.buffered == added + 1
 
 

@@ -188,8 +188,7 @@ def test_any_bytes_are_a_request_or_refused(body: bytes, content_type: str) -> N
 
 async def test_the_maintained_exporter_reports_to_it() -> None:
     """A real OTLPSpanExporter, with compression, over a socket."""
-    places = Places([InstanceSettings(id="a", url="http://engine-1:8000")])
-    async with door(places=places, timeout_s=5) as d:
+    async with door(traces=True, timeout_s=5) as d:
         exporter = OTLPSpanExporter(
             endpoint=f"{d._url}/v1/traces", headers=AUTHORIZED, compression=Compression.Gzip, timeout=5
         )

@@ -4,15 +4,19 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.authority import Authority
 
+from evenload.collector.access import access_of
 from evenload.collector.fakes import ScriptedServer, ok
 from evenload.collector.models import listed
 from evenload.collector.poller import Poller
 from evenload.collector.watch import Watch
 from evenload.schemas import EngineGauges, Event, Membership
+from evenload.settings import InstanceSettings, SettingsError
 
 PAGE = b"vllm:num_requests_running 3\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.5\n"
 
@@ -184,3 +188,58 @@ async def test_polls_of_one_instance_never_pile_up_and_hold_up_no_other() -> Non
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+
+def instance(**fields: Any) -> InstanceSettings:
+    return InstanceSettings.model_validate({"id": "gpu-1", "url": "http://h:1", **fields})
+
+
+async def test_an_engine_that_wants_a_key_is_asked_with_its_own(tmp_path: Path) -> None:
+    """vLLM with --api-key refuses /v1/models without."""
+    file = tmp_path / "key"
+    file.write_text("sk-first\n")
+    events: list[Event] = []
+    access = access_of(instance(api_key_file=file, headers={"x-team": "a"}), {})
+    async with ScriptedServer() as server:
+        server.answers = {"/metrics": ok(PAGE), "/health": ok(b""), "/v1/models": MODELS}
+        with closing(poller_of(server, events, access=access)) as poller:
+            await poller.poll()
+        assert [head.split(b"\r\n")[0].split()[1] for head in server.heads] == [b"/metrics", b"/health", b"/v1/models"]
+        for head in server.heads:
+            assert b"authorization: Bearer sk-first\r\n" in head
+            assert b"x-team: a\r\n" in head
+    assert Membership(instance="gpu-1", change="ready") in events
+
+
+async def test_a_page_at_another_address_gets_no_key() -> None:
+    async with ScriptedServer() as server, ScriptedServer() as other:
+        server.answers, other.answers = {"/health": ok(b""), "/v1/models": MODELS}, {"/metrics": ok(PAGE)}
+        access = access_of(instance(api_key_env="KEY"), {"KEY": "sk-secret"})
+        with closing(poller_of(server, [], access=access, metrics_url=f"{other.url}/metrics")) as poller:
+            await poller.poll()
+        assert b"sk-secret" in server.heads[0]
+        assert b"sk-secret" not in b"".join(other.heads)
+
+
+def test_a_key_that_is_missing_is_warned_of_and_not_fatal(caplog: pytest.LogCaptureFixture) -> None:
+    access = access_of(instance(api_key_env="NOT_THERE"), {})
+    assert access.headers() == {}
+    assert "gpu-1 is asked without its key, which is missing or empty (environment NOT_THERE)" in caplog.text
+
+
+async def test_an_engine_behind_tls_is_asked_with_the_authority_that_is_given(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    trusting = access_of(instance(ca_file=authority.file), {})
+    async with ScriptedServer(authority.server_context("127.0.0.1")) as server:
+        server.answers = {"/metrics": ok(PAGE), "/health": ok(b""), "/v1/models": MODELS}
+        url = f"https://127.0.0.1:{server.port}"
+        for access, failed in ((trusting, 0), (None, 1)):
+            with closing(Poller(Watch("gpu-1", 20), url, 2.0, lambda event: None, access=access)) as poller:
+                await poller.poll()
+                assert poller.failed == failed
+    await asyncio.sleep(0.05)  # let the loop close what was refused
+
+
+def test_a_file_of_authorities_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="ca_file: instance 'gpu-1': No such file"):
+        access_of(instance(ca_file=tmp_path / "none"), {})

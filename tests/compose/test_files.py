@@ -7,6 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
+from evenload.bus.emitter import Emitter
+from evenload.collector.metrics import CollectorMetrics
+from evenload.collector.peers import Peers
+from evenload.discovery.discovery import Discovery
+from evenload.discovery.metrics import DiscoveryMetrics
 from evenload.settings import Settings, load_settings
 
 ROOT = Path(__file__).parents[2]
@@ -153,6 +158,20 @@ def test_prometheus_and_proxy_look_for_the_ports_that_are_listened_on(settings: 
     assert jobs["engine"]["dns_sd_configs"][0]["names"] == list(ENGINES)
     proxy = (ROOT / "deploy/haproxy.cfg").read_text()
     assert f"router:{settings.router.port} resolvers docker" in proxy
+
+
+def test_alerts_are_on_metrics_that_there_are() -> None:
+    assert yaml.safe_load((ROOT / "deploy/prometheus.yml").read_text())["rule_files"] == ["alerts.yml"]
+    assert COMPOSE["configs"]["alerts"] == {"file": "./deploy/alerts.yml"}
+    rules = [r for g in yaml.safe_load((ROOT / "deploy/alerts.yml").read_text())["groups"] for r in g["rules"]]
+    asked = {name for rule in rules for name in re.findall(r"evenload_\w+", rule["expr"])}
+    assert "evenload_collector_gauge_vanished" in asked
+    discovery = Discovery(Settings(), print)
+    emitter, peers = Emitter("127.0.0.1:1", "t", "c", partitions=1), Peers("me", ())
+    families = [*CollectorMetrics(lambda: [], emitter, peers).collect(), *DiscoveryMetrics(lambda: discovery).collect()]
+    there = {family.name + ("_total" if family.type == "counter" else "") for family in families}
+    assert asked <= there
+    assert all(rule["annotations"].keys() == {"summary", "description"} for rule in rules)
 
 
 def test_the_proxy_sends_a_request_again_only_if_no_router_has_seen_it() -> None:

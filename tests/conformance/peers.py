@@ -214,14 +214,14 @@ def _unpacked(package: str, program: str) -> str:
     return str(path)
 
 
-def run(name: str, argv: list[str], folder: Path | None = None) -> None:
-    """Run one step of an installation.
+def run(name: str, argv: list[str], folder: Path | None = None, *, seconds: float = INSTALL_S) -> None:
+    """Run one step of an installation, within its time.
 
     Raises:
         Uninstallable: it failed.
     """
     try:
-        subprocess.run(argv, cwd=folder, check=True, capture_output=True, text=True, timeout=INSTALL_S)
+        subprocess.run(argv, cwd=folder, check=True, capture_output=True, text=True, timeout=seconds)
     except (OSError, subprocess.SubprocessError) as error:
         last = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
         raise Uninstallable(f"{name} cannot be installed here: {argv[0]}: {' '.join(last)}") from error

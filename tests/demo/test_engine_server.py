@@ -5,13 +5,16 @@ import json
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from evenload.demo.engine_server import EngineFleet, EngineServer
 from evenload.demo.http_probe import Ending, Reply, probe, until
 from evenload.demo.openai_request import Kind, parse
+from evenload.router.sse import SseObserver
+from evenload.router.sse_messages import MessagesObserver
+from evenload.router.sse_responses import ResponsesObserver
 from evenload.sim.provider import ProviderModel
 from tests.absence import lacking
 
@@ -110,6 +113,84 @@ async def test_whole_answers_have_the_shape_of_vllm(
     assert reply.json()["usage"]["completion_tokens"] == 8
 
 
+class Api(NamedTuple):
+    """An API whose events have names: capture, path, a question, the field of its limit, who reads its stream."""
+
+    capture: str
+    path: str
+    question: dict[str, Any]
+    limit: str
+    observer: type[SseObserver]
+
+
+NAMED = [
+    Api("anthropic_messages_sse", "/v1/messages", CHAT, "max_tokens", MessagesObserver),
+    Api("responses_sse", "/v1/responses", {"input": "hello there"}, "max_output_tokens", ResponsesObserver),
+]
+
+
+def named(body: bytes) -> list[tuple[str, Any]]:
+    """Name and data of each event, equal neighbours merged."""
+    found: list[tuple[str, Any]] = []
+    for frame in body.replace(b"\r\n", b"\n").split(b"\n\n"):
+        if frame.strip():
+            name, data = frame.split(b"\n")
+            event = json.loads(data.removeprefix(b"data: "))
+            assert name == b"event: " + event["type"].encode()
+            if not found or found[-1][0] != event["type"]:
+                found.append((event["type"], event))
+    return found
+
+
+def is_part(of: object, whole: object) -> bool:
+    """Whether all keys are there, with values of the same types."""
+    if isinstance(of, dict) and isinstance(whole, dict):
+        return all(key in whole and is_part(value, whole[key]) for key, value in of.items())
+    if isinstance(of, list) and isinstance(whole, list):
+        return all(is_part(one, other) for one, other in zip(of, whole, strict=False))
+    return type(of) is type(whole) or None in (of, whole)
+
+
+@pytest.mark.parametrize("api", NAMED, ids=lambda api: api.path)
+async def test_named_events_are_those_of_vllm(engine: EngineServer, captures: Path, api: Api) -> None:
+    reply = await call(engine, "POST", api.path, {**api.question, "stream": True, api.limit: 8, "ignore_eos": True})
+    ours, theirs = named(reply.body), named((captures / f"{api.capture}.body").read_bytes())
+    assert [name for name, _ in ours] == [name for name, _ in theirs]
+    for (kind, event), (_, like) in zip(ours, theirs, strict=True):
+        assert is_part(event, like), kind
+    seen = api.observer()
+    seen.feed(reply.body)
+    assert (seen.finished, seen.error, seen.completion_tokens, seen.content_chunks) == (True, None, 8, 8)
+
+
+@pytest.mark.parametrize("api", NAMED, ids=lambda api: api.path)
+async def test_whole_messages_and_responses_end_as_their_streams(engine: EngineServer, api: Api) -> None:
+    whole = (await call(engine, "POST", api.path, {**api.question, api.limit: 8, "ignore_eos": True})).json()
+    if api.path == "/v1/messages":
+        assert (whole["stop_reason"], whole["usage"]["output_tokens"]) == ("max_tokens", 8)
+        assert len(whole["content"][0]["text"].split()) == 8
+    else:
+        assert (whole["status"], whole["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+        assert len(whole["output"][0]["content"][0]["text"].split()) == whole["usage"]["output_tokens"] == 8
+    await engine.set_faults({"saturate": {"mode": "stream_error"}})
+    busy = api.observer()
+    busy.feed((await call(engine, "POST", api.path, {**api.question, "stream": True, api.limit: 8})).body)
+    assert busy.error is not None
+    assert busy.error.verdict.kind == "saturated"
+
+
+async def test_a_message_needs_a_limit_and_what_stands_apart_is_prompt_too(engine: EngineServer) -> None:
+    assert (await call(engine, "POST", "/v1/messages", CHAT)).status == 400
+
+    def tokens(kind: Kind, document: object) -> int:
+        return parse(kind, json.dumps(document).encode(), model="m", context_tokens=1000).prompt_tokens
+
+    blocks = [{"type": "text", "text": "x" * 8}]
+    assert tokens(Kind.MESSAGE, {"max_tokens": 1, "messages": [{"role": "user", "content": "x" * 4}]}) == 1
+    assert tokens(Kind.MESSAGE, {"max_tokens": 1, "system": blocks, "messages": [{"content": "x" * 4}]}) == 3
+    assert tokens(Kind.RESPONSE, {"instructions": "x" * 8, "input": [{"role": "user", "content": blocks}]}) == 4
+
+
 @pytest.mark.parametrize(
     ("name", "raw"),
     [
@@ -204,13 +285,17 @@ async def test_metrics_have_the_names_types_and_labels_of_vllm(engine: EngineSer
     assert 'vllm:request_success_total{engine="0",finished_reason="length",model_name="tiny"} 1.0' in page
     assert 'vllm:generation_tokens_total{engine="0",model_name="tiny"} 5.0' in page
     assert 'vllm:time_to_first_token_seconds_count{engine="0",model_name="tiny"} 1.0' in page
+    steps = re.search(r'^vllm:iteration_tokens_total_count{engine="0",model_name="tiny"} (.+)$', page, re.MULTILINE)
+    assert steps is not None
+    assert float(steps[1]) >= 5.0, "a token each, at least"
     assert re.search(r"^process_start_time_seconds 1\.\d+e\+09$", page, re.MULTILINE)
 
 
-async def test_histogram_buckets_of_times_are_those_of_vllm(engine: EngineServer, captures: Path) -> None:
+async def test_histogram_buckets_of_times_and_steps_are_those_of_vllm(engine: EngineServer, captures: Path) -> None:
     page = (await call(engine, "GET", "/metrics")).body.decode()
     real = (captures / "metrics_saturated_1.txt").read_text()
-    for name in ("time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds"):
+    times = ("time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds")
+    for name in (*times, "iteration_tokens_total"):
         pattern = rf'vllm:{name}_bucket{{engine="0",le="([^"]+)"'
         assert re.findall(pattern, page) == re.findall(pattern, real)
 

@@ -248,3 +248,70 @@ async def test_wrong_faults_change_nothing(engine: EngineServer) -> None:
     with pytest.raises(FaultError):
         await engine.set_faults({"drain": {}, "cut": {"after_tokens": -1}})
     assert set(engine.faults.active()) == {"hang"}
+
+
+async def test_a_limit_counts_what_runs_and_the_gauges_show_no_queue(engine: EngineServer) -> None:
+    """As vLLM's `--max-num-queued-reqs` does: seen on a real one, docs/real-engines.md."""
+    await engine.set_faults({"limit": {"requests": 2, "in_stream": 0}})
+    streams = [asyncio.create_task(ask(engine, max_tokens=2000)) for _ in range(2)]
+    await running(engine, 2)
+    assert [(await ask(engine, stream=stream)).status for stream in (True, False)] == [503, 503]
+    await engine.set_faults({"limit": {"requests": 2, "in_stream": 1}})
+    refused = await ask(engine)
+    assert (refused.status, refused.ending) == (200, Ending.COMPLETE)
+    assert b"currently busy" in refused.body
+    assert refused.body.endswith(b"data: [DONE]\n\n")
+    page = (await probe(engine.url, "GET", "/metrics")).body
+    assert b'vllm:num_requests_waiting{engine="0",model_name="demo-8b"} 0.0' in page
+    assert b'vllm:admission_rejections_total{model_name="demo-8b",reason="max_num_queued_reqs"} 3.0' in page
+    assert all(reply.body.endswith(b"data: [DONE]\n\n") for reply in await asyncio.gather(*streams))
+    assert (await ask(engine)).status == 200
+
+
+async def test_a_killed_core_ends_streams_in_good_form_then_is_unhealthy_then_gone(fleet: EngineFleet) -> None:
+    """As vLLM's API server does when its engine core is killed: seen on a real one, docs/real-engines.md."""
+    engine, sibling = fleet.engines
+    before = started(await probe(engine.url, "GET", "/metrics"))
+    stream, plain = (asyncio.create_task(ask(engine, stream=stream, max_tokens=5000)) for stream in (True, False))
+    await running(engine, 2)
+    await until(lambda: engine.life.core.gauges().generation_tokens > 10)  # type: ignore[union-attr]
+    await post_faults(sibling, {"kill_core": {"exit_s": 0.5}}, "?engine=engine-0")
+    told = await stream
+    assert (told.status, told.ending) == (200, Ending.COMPLETE)
+    assert told.body.endswith(b'"code": 500}}\n\ndata: [DONE]\n\n')
+    assert (await plain).status == 500
+    assert (await probe(engine.url, "GET", "/health")).status == 503
+    assert (await ask(engine)).status == 500
+    await until(lambda: not engine.status()["up"])
+    with pytest.raises(OSError, match=r"[Cc]onnect"):
+        await probe(engine.url, "GET", "/health")
+    await engine.heal()
+    assert (await ask(engine)).status == 200
+    assert started(await probe(engine.url, "GET", "/metrics")) > before
+
+
+async def test_a_killed_core_can_be_healed_before_it_is_gone(engine: EngineServer) -> None:
+    await engine.set_faults({"kill_core": {"exit_s": 60}})
+    assert (await probe(engine.url, "DELETE", "/admin/faults")).status == 200
+    assert (await ask(engine)).status == 200
+
+
+async def test_a_stopped_engine_refuses_and_what_runs_goes_silent_until_the_client_leaves(fleet: EngineFleet) -> None:
+    """As vLLM does by default when it is told to stop: seen on a real one, docs/real-engines.md."""
+    engine, sibling = fleet.engines
+    reader, writer = await asyncio.open_connection("127.0.0.1", engine.port)
+    body = json.dumps({**QUESTION, "stream": True, "max_tokens": 100_000}).encode()
+    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+    await reader.readuntil(b'"content":" ')
+    await post_faults(sibling, {"stop": {}}, "?engine=engine-0")
+    with pytest.raises(OSError, match=r"[Cc]onnect"):
+        await probe(engine.url, "GET", "/health")
+    await asyncio.sleep(0.2)  # what had been sent before
+    await reader.read(2**20)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(reader.read(1), 1.0)
+    assert engine.life.in_flight == 1
+    writer.close()
+    await running(engine, 0)
+    await engine.heal()
+    assert (await ask(engine)).status == 200

@@ -22,7 +22,9 @@ def engines(count: int, **options: Any) -> EngineFleet:
     return EngineFleet([EngineServer(name=f"engine-{n}", model=MODEL, speed=20.0, **options) for n in range(count)])
 
 
-def settings_for(fleet: EngineFleet, bootstrap: str, prefix: str, **router: Any) -> Settings:
+def settings_for(
+    fleet: EngineFleet, bootstrap: str, prefix: str, *, spool: Path | None = None, **router: Any
+) -> Settings:
     """Settings of one pool over a started fleet, with free ports for everything."""
     free = [ports.choose_free("127.0.0.1") for _ in range(3)]
     return Settings.model_validate(
@@ -38,6 +40,7 @@ def settings_for(fleet: EngineFleet, bootstrap: str, prefix: str, **router: Any)
             "router": {"port": free[0], "seed": 1, **router},
             "scorer": {"web_port": free[1], "session_timeout_s": 3, "heartbeat_interval_s": 1},
             "collector": {"metrics_port": free[2]},
+            "spool": {"dir": spool},
         }
     )
 

@@ -93,7 +93,7 @@ async def test_while_kafka_is_away_nobody_spins_or_floods_and_when_it_is_back_no
     processes = {name: Process() for name in NAMES}
     try:
         with Broker(tmp_path / "kafka", properties={"group.min.session.timeout.ms": "1000"}) as broker:
-            settings = fleet.settings_for(engines, broker.bootstrap, "t")
+            settings = fleet.settings_for(engines, broker.bootstrap, "t", spool=tmp_path / "spool")
             await ensure_topics(broker.bootstrap, specs("t"))
             for name, one in processes.items():
                 await asyncio.to_thread(one.start, name, settings, tmp_path)

@@ -10,7 +10,9 @@ import pytest
 from evenload.api.keys import new_key
 from evenload.broker import ports
 from evenload.cli.local import write_settings
-from evenload.router.fakes import post
+from evenload.router.fake_wire import DONE, END, SSE_HEAD, Stall, chunk, content, finish, role
+from evenload.router.fakes import ScriptedUpstream, post
+from evenload.router.upstream_errors import ConnectFailed
 from evenload.settings import Settings
 from tests.e2e import fleet
 from tests.router.stage import until
@@ -117,3 +119,36 @@ async def test_a_router_takes_new_settings_under_load_and_ignores_bad_ones(tmp_p
         *(server.url.removeprefix("http://") for server in engines.engines),
     ):
         assert secret not in log
+
+
+async def test_while_a_router_drains_operators_still_see_it(tmp_path: Path) -> None:
+    lines: list[str] = []
+    slow = [SSE_HEAD, chunk(role() + content("a")), Stall(2.5), chunk(content("b") + finish() + DONE), END]
+    async with ScriptedUpstream(slow) as engine:
+        public, admin = ports.choose_free("127.0.0.1"), ports.choose_free("127.0.0.1")
+        pool = {"name": "p", "models": ["m"], "instances": [{"url": engine.url, "kind": "none"}]}
+        router = {"port": public, "admin_listen": f"127.0.0.1:{admin}", "announce_s": 0}
+        settings = {"kafka": {"bootstrap": "127.0.0.1:1"}, "router": router, "pools": [pool]}
+        child = await asyncio.to_thread(
+            fleet.start, "router", "router", Settings.model_validate(settings), tmp_path, lines
+        )
+        url, at_admin = f"http://127.0.0.1:{public}", f"http://127.0.0.1:{admin}"
+        try:
+            await fleet.becomes(public, "/readyz", lambda page: page["ready"])
+            stream = asyncio.create_task(post(url, {"model": "m", "stream": True}))
+            await until(lambda: engine.requests)
+            await asyncio.sleep(0.3)
+            child.send(signal.SIGTERM)
+            await asyncio.sleep(0.7)  # past `announce_s`: the clients' door is closed
+            with pytest.raises(ConnectFailed, match="refused"):
+                await post(url, b"", path="/readyz", method="GET")
+            for _ in range(2):
+                page = await post(at_admin, b"", path="/metrics", method="GET")
+                assert (page.status, page.headers[b"connection"]) == (200, b"close")
+                assert b'evenload_router_in_flight{instance="' in page.body
+            assert not stream.done()
+            got = await stream
+            assert (got.status, b"[DONE]" in got.body, got.whole) == (200, True, True)
+        finally:
+            await asyncio.to_thread(child.stop)
+    assert child.returncode == 0

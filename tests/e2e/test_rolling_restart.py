@@ -5,49 +5,20 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from evenload.cli.supervise import Child
-from evenload.router.fakes import post
-from evenload.router.upstream import Upstream, UpstreamError
-from evenload.settings import Settings
+from evenload.router.upstream import UpstreamError
 from tests.e2e import fleet
+from tests.e2e.replica import Replica
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 WORKERS = 12
-POLL_S = 0.1
 ANNOUNCE_S = 1.0
-
-
-@dataclass
-class Replica:
-    """One router, as a balancer sees it."""
-
-    settings: Settings
-    client: Upstream = field(init=False)
-    ready: bool = False
-
-    def __post_init__(self) -> None:
-        self.client = Upstream(self.url)
-
-    @property
-    def url(self) -> str:
-        """Base URL."""
-        return f"http://127.0.0.1:{self.settings.router.port}"
-
-    async def poll(self) -> None:
-        """Ask for readiness for ever, as Kubernetes and HAProxy do."""
-        while True:
-            try:
-                async with asyncio.timeout(1.0):
-                    self.ready = (await post(self.url, b"", path="/readyz", method="GET")).status == 200
-            except (TimeoutError, UpstreamError):
-                self.ready = False
-            await asyncio.sleep(POLL_S)
 
 
 async def work(replicas: list[Replica], turns: Iterator[int], tokens: int, ends: Counter[str]) -> None:
@@ -86,7 +57,7 @@ async def restart(number: int, child: Child, replica: Replica, folder: Path) -> 
 async def test_a_rolling_restart_under_load_drops_no_request(tmp_path: Path) -> None:
     engines = fleet.engines(2)
     await engines.start()
-    options = {"announce_s": ANNOUNCE_S, "drain_s": 20}
+    options: dict[str, Any] = {"announce_s": ANNOUNCE_S, "drain_s": 20}
     replicas = [Replica(fleet.settings_for(engines, "127.0.0.1:1", "nowhere", **options)) for _ in range(3)]
     children = [
         await asyncio.to_thread(fleet.start, f"router-{number}", "router", replica.settings, tmp_path)

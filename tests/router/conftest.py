@@ -1,4 +1,7 @@
-"""These tests run on uvloop, as the router does; those with a router in them on both of its servers."""
+"""These tests run on uvloop, as the router does; those with a router in them on both of its servers.
+
+`behind_the_server` marks what is the same code on both: what the router learns of instances, counts, and decides.
+"""
 
 import asyncio
 import inspect
@@ -17,7 +20,9 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what stands on a stage twice."""
+    """Run what stands on a stage twice, unless it looks at what lies behind the server only."""
+    if any(mark.name == "behind_the_server" for mark in metafunc.definition.iter_markers()):
+        return
     if inspect.iscoroutinefunction(metafunc.function) and any(hasattr(metafunc.module, name) for name in STAGES):
         metafunc.parametrize("http_server", stage.SERVERS, indirect=True)
 

@@ -18,6 +18,7 @@ from evenload.router.fake_wire import DONE, answer, content, finish, role, usage
 from evenload.router.fakes import FakeDispatcher, Got, ScriptedUpstream, post, serve
 from evenload.router.limits import Limits
 from evenload.router.proxy import Proxy
+from evenload.router.wire import wire_of
 from evenload.routing import InstanceView
 from evenload.schemas import InstanceState
 from evenload.scoring.damping import raw_score
@@ -58,8 +59,9 @@ async def until(condition: Callable[[], Any], seconds: float = 5.0) -> None:
 
 
 async def inner_app(scope: Any, receive: Any, send: Any) -> None:
-    """Answer 299 with the path."""
-    await send({"type": "http.response.start", "status": 299, "headers": []})
+    """Answer 299 with the path, and say which of the two servers it is."""
+    name = b"uvicorn" if wire_of(scope) is None else b"native"
+    await send({"type": "http.response.start", "status": 299, "headers": [(b"x-served-by", name)]})
     await send({"type": "http.response.body", "body": scope["path"].encode()})
 
 

@@ -4,10 +4,13 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
+from evenload.router.build import build
 from evenload.router.fake_wire import Stall, error, response
-from evenload.router.fakes import post
+from evenload.router.fakes import post, serve
 from evenload.router.ports import Ask
-from tests.router.stage import BUSY, GOOD, STREAM, fleet
+from tests.router.stage import BUSY, GOOD, GOOD_BODY, STREAM, fleet
 
 RANDOM_NAMES = 10_000
 
@@ -55,11 +58,13 @@ async def test_probes_may_be_asked_by_head() -> None:
     assert b"{" not in got
 
 
+@pytest.mark.behind_the_server
 async def test_an_instance_that_hangs_delays_the_list_of_models_by_two_seconds_at_most() -> None:
     async with fleet([models("m1")], [Stall()], models=("*",)) as f:
         assert await listed(f.url) == ["m1"]
 
 
+@pytest.mark.behind_the_server
 async def test_metrics_are_by_model_instance_and_outcome() -> None:
     async with fleet([error(503, BUSY)], GOOD, models=("tiny", "*")) as f:
         for model in ("tiny", "tiny", "tiny", "another", "a third"):
@@ -72,6 +77,7 @@ async def test_metrics_are_by_model_instance_and_outcome() -> None:
         assert not any("another" in sample for sample in samples)
 
 
+@pytest.mark.behind_the_server
 async def test_ten_thousand_random_model_names_leave_the_number_of_series_constant() -> None:
     async def series(f: Any) -> set[str]:
         return set(await f.metrics())
@@ -91,6 +97,7 @@ async def test_ten_thousand_random_model_names_leave_the_number_of_series_consta
         assert await series(f) - before == set()
 
 
+@pytest.mark.behind_the_server
 async def test_unknown_models_that_no_pool_takes_make_no_series() -> None:
     async with fleet(GOOD) as f:
         await post(f.url, STREAM)
@@ -98,3 +105,26 @@ async def test_unknown_models_that_no_pool_takes_make_no_series() -> None:
         for number in range(100):
             assert (await post(f.url, {**STREAM, "model": f"random-{number}"})).status == 404
         assert set(await f.metrics()) == before
+
+
+async def test_a_task_of_the_router_that_dies_turns_readiness_off_and_is_started_again() -> None:
+    """F46: while it is down requests are served all the same."""
+    async with fleet(GOOD) as f:
+        router = build(f.settings, {})
+        telemetry = router.telemetry
+        async with serve(router.front, lifespan="on") as url:
+
+            async def not_ready() -> list[str]:
+                found: list[str] = json.loads((await post(url, b"", path="/readyz", method="GET")).body)["reasons"]
+                return found
+
+            assert await not_ready() == []
+            dispatcher, telemetry._dispatcher = telemetry._dispatcher, None  # type: ignore[assignment]  # kills it
+            async with asyncio.timeout(10):
+                while await not_ready() != ["the ticker is not running"]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+            assert (await post(url, STREAM)).body == GOOD_BODY
+            telemetry._dispatcher = dispatcher
+            async with asyncio.timeout(10):
+                while await not_ready():  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)

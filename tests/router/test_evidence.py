@@ -50,6 +50,7 @@ async def test_in_flight_lasts_until_the_last_byte_and_awaiting_until_the_first_
         await task
 
 
+@pytest.mark.behind_the_server
 @pytest.mark.parametrize("body", [STREAM, PLAIN], ids=["stream", "plain"])
 @pytest.mark.parametrize(
     "bad",
@@ -89,6 +90,7 @@ async def test_clients_that_leave_say_nothing_about_the_instance(at: str) -> Non
         assert await f.outcomes("a") == {"client_gone": 10}
 
 
+@pytest.mark.behind_the_server
 async def test_an_instance_that_always_dies_in_the_middle_loses_score_and_traffic() -> None:
     cut = [SSE_HEAD, chunk(role() + content("x")), Stall(0.005), Cut()]
     async with fleet(cut, GOOD) as f:
@@ -99,6 +101,7 @@ async def test_an_instance_that_always_dies_in_the_middle_loses_score_and_traffi
         assert f.requests("b") > 4 * f.requests("a")
 
 
+@pytest.mark.behind_the_server
 async def test_an_instance_that_fails_at_once_gets_less_traffic_than_a_slow_healthy_one() -> None:
     slow = [SSE_HEAD, chunk(role()), Stall(0.3), chunk(content("x") + finish()), END]
     async with fleet([error(500, "boom")], slow, retries=ONE_ATTEMPT) as f:
@@ -109,6 +112,7 @@ async def test_an_instance_that_fails_at_once_gets_less_traffic_than_a_slow_heal
         assert f.state("a").successes == 0
 
 
+@pytest.mark.behind_the_server
 @pytest.mark.parametrize("busy", [error(503, BUSY), error(429, "queue is full", ("retry-after", "1"))])
 async def test_a_full_queue_is_load_and_a_single_instance_is_used_again_as_soon_as_it_answers(busy: bytes) -> None:
     async with fleet([[busy], GOOD], retries=ONE_ATTEMPT) as f:
@@ -119,6 +123,7 @@ async def test_a_full_queue_is_load_and_a_single_instance_is_used_again_as_soon_
         assert (await post(f.url, STREAM)).body == GOOD_BODY  # it cools, but nobody else is there
 
 
+@pytest.mark.behind_the_server
 async def test_traffic_returns_to_an_instance_that_was_busy_within_its_cooling() -> None:
     busy = error(429, "queue is full", ("retry-after", "1"))
     async with fleet([[busy], GOOD], GOOD) as f:
@@ -134,6 +139,7 @@ async def until_requests(f: Fleet, name: str, count: int) -> None:
             await asyncio.gather(*(post(f.url, STREAM) for _ in range(4)))
 
 
+@pytest.mark.behind_the_server
 async def test_when_every_instance_has_failed_for_long_the_first_answer_is_still_served() -> None:
     bad = [[error(500, "boom")]] * 30
     async with fleet([*bad, GOOD], [*bad, GOOD], None) as f:
@@ -145,6 +151,7 @@ async def test_when_every_instance_has_failed_for_long_the_first_answer_is_still
         assert 503 not in statuses
 
 
+@pytest.mark.behind_the_server
 @pytest.mark.parametrize(
     "refusal",
     [
@@ -166,6 +173,7 @@ async def test_a_provider_out_of_quota_cools_for_this_account_and_is_not_faulty(
         assert f.requests("a") == seen
 
 
+@pytest.mark.behind_the_server
 async def test_an_error_event_before_content_is_a_failure_without_a_sample_of_latency() -> None:
     bad = sse(role(), error_frame(500, "EngineCore encountered an issue."), DONE)
     async with fleet(bad, GOOD) as f:
@@ -191,6 +199,7 @@ async def test_one_clean_stream_whatever_is_reset_and_nothing_twice() -> None:
                 assert got.body == GOOD_BODY
 
 
+@pytest.mark.behind_the_server
 async def test_once_one_replica_has_seen_it_the_others_respect_a_cooling_instance() -> None:
     busy = error(429, "queue is full", ("retry-after", "30"))
     async with fleet([busy], GOOD) as one, replica(one.settings, one.engines) as other:
@@ -207,3 +216,18 @@ async def test_once_one_replica_has_seen_it_the_others_respect_a_cooling_instanc
         for _ in range(40):
             assert (await post(other.url, STREAM)).body == GOOD_BODY
         assert one.requests("a") == seen
+
+
+async def test_an_instance_that_hangs_delays_only_what_it_holds() -> None:
+    """F46: connections and limits are per instance, so requests to the others do not wait behind it."""
+    async with fleet([Stall()], GOOD, timeouts={"first_token_s": 60}) as f:
+        asked = [asyncio.create_task(post(f.url, STREAM)) for _ in range(40)]
+        try:
+            await until(lambda: f.requests("a") and sum(t.done() for t in asked) + f.view("a").in_flight == len(asked))
+            answered = [task.result().body for task in asked if task.done()]
+            assert answered == [GOOD_BODY] * len(answered)
+            assert len(answered) > len(asked) / 2
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)

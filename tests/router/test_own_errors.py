@@ -157,6 +157,7 @@ async def test_when_all_are_busy_the_answer_says_when_the_first_has_cooled() -> 
         assert {f.state(name).errors for name in "abc"} == {0}
 
 
+@pytest.mark.behind_the_server
 async def test_busy_instances_are_asked_all_the_same_when_nobody_else_is_there() -> None:
     busy = error(429, "queue is full", ("retry-after", "20"))
     async with fleet([[busy], GOOD], [[busy], GOOD]) as f:
@@ -164,6 +165,7 @@ async def test_busy_instances_are_asked_all_the_same_when_nobody_else_is_there()
         assert (await post(f.url, STREAM)).body == GOOD_BODY
 
 
+@pytest.mark.behind_the_server
 async def test_providers_whose_quota_is_used_up_are_not_asked_until_they_have_cooled() -> None:
     refusal = error(429, "You exceeded your current quota", ("retry-after-ms", "1400"), code="insufficient_quota")
     async with fleet([[refusal], GOOD]) as f:
@@ -178,6 +180,7 @@ async def test_providers_whose_quota_is_used_up_are_not_asked_until_they_have_co
         assert (await post(f.url, STREAM)).body == GOOD_BODY
 
 
+@pytest.mark.behind_the_server
 async def test_retries_are_a_share_of_the_traffic() -> None:
     bad = [error(500, "boom")]
     async with fleet(bad, bad, bad, retries={"share": 0.1, "per_s_min": 0}) as f:

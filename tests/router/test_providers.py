@@ -10,11 +10,11 @@ import pytest
 
 from evenload.router.fake_wire import DONE, answer, content, error, finish, response, role, sse
 from evenload.router.fakes import ScriptedUpstream, post
-from evenload.router.keys import FileKey
 from evenload.router.shape import Shape
 from evenload.router.upstream import Upstream
 from evenload.router.upstreams import upstreams
 from evenload.settings import Settings
+from evenload.settings.instance_keys import FileKey
 from evenload.settings.providers import PRESETS, read_key
 from tests.router.stage import Fleet, events, replica
 

@@ -62,7 +62,7 @@ async def read(reader: asyncio.StreamReader) -> tuple[int, dict[str, Any]]:
 def check(answer: tuple[int, dict[str, Any]], status: int, code: str) -> None:
     assert answer[0] == status, answer
     assert answer[1]["error"]["code"] == code
-    assert answer[1]["error"]["type"] == "invalid_request_error"
+    assert answer[1]["error"]["type"] == ("api_error" if status >= 500 else "invalid_request_error")
     assert answer[1]["request_id"].startswith("req-")
 
 
@@ -153,3 +153,62 @@ async def test_a_connection_that_waits_between_requests_is_left_alone(http_serve
             await reader.readuntil(b"0\r\n\r\n")
             await asyncio.sleep(0.4)
         writer.close()
+
+
+@pytest.mark.parametrize("hosts", [b"", b"host: a\r\nhost: b\r\n"])
+async def test_http_1_1_needs_one_host(hosts: bytes, http_server: str) -> None:
+    async with serve(inner_app, http_server) as url:
+        check(await said(url, b"GET /a HTTP/1.1\r\n%b\r\n" % hosts), 400, "missing_host")
+        assert (await said(url, b"GET /a HTTP/1.0\r\n\r\n"))[0] == 299
+
+
+@pytest.mark.parametrize("method", [b"BREW", b"GETS", b"VERSION-CONTROL", b"get"])
+async def test_a_method_that_nobody_knows_is_not_taken_for_junk(method: bytes, http_server: str) -> None:
+    async with serve(inner_app, http_server) as url:
+        check(await said(url, b"%b /a HTTP/1.1\r\nhost: x\r\n\r\n" % method), 501, "unknown_method")
+
+
+async def test_a_bad_chunk_size_is_told_and_reaches_no_engine(http_server: str) -> None:
+    async with (
+        ScriptedUpstream(GOOD) as engine,
+        serve(Proxy(inner_app, FakeDispatcher({"a": engine.url})), http_server) as url,
+    ):
+        chunked = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+        for rest in ([b"zz\r\n"], [b"d\r\n" + BODY + b"\r\n", b"-1\r\n"]):
+            check(await said(url, chunked, *rest), 400, "invalid_http")
+        assert engine.requests == []
+
+
+async def test_trailers_of_a_request_are_not_headers(http_server: str) -> None:
+    async with (
+        ScriptedUpstream(GOOD) as engine,
+        serve(Proxy(inner_app, FakeDispatcher({"a": engine.url})), http_server) as url,
+    ):
+        head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+        body = b"d\r\n" + BODY + b"\r\n0\r\nopenai-organization: late\r\nuser-agent: late\r\n\r\n"
+        assert (await said(url, head + body[:20], body[20:]))[0] == 200
+        assert (await said(url, head + body))[0] == 200  # the head is looked at after all of it has been parsed
+        assert len(engine.requests) == 2
+        for request in engine.requests:
+            assert request.body == BODY
+            assert b"late" not in request.headers.values()
+
+
+@pytest.mark.parametrize("first", [400, 150, 1])
+async def test_a_wish_for_http_2_costs_neither_the_body_nor_the_connection(first: int, http_server: str) -> None:
+    async with (
+        ScriptedUpstream(GOOD) as engine,
+        serve(Proxy(inner_app, FakeDispatcher({"a": engine.url})), http_server) as url,
+    ):
+        wish = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n"
+        request = head(headers=wish) + BODY
+        last = b"GET /next HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
+        writer.write(request[:first])
+        await asyncio.sleep(0.02)
+        writer.write(request[first:] + last)
+        answers = await asyncio.wait_for(reader.read(), 5.0)
+        writer.close()
+        assert answers.startswith(b"HTTP/1.1 200 ")
+        assert answers.count(b"HTTP/1.1 299 ") == 1
+        assert [got.body for got in engine.requests] == [BODY]

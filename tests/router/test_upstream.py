@@ -13,9 +13,9 @@ import pytest
 from evenload.router.connection import BUFFER_HIGH_BYTES, HEAD_BYTES_MAX
 from evenload.router.fake_wire import END, SSE_HEAD, Cut, Gate, Reset, Stall, Trickle, chunk, response
 from evenload.router.fakes import ScriptedUpstream
-from evenload.router.keys import FixedKey
 from evenload.router.shape import Shape
 from evenload.router.upstream import BadResponse, ConnectFailed, Response, Upstream, UpstreamError, UpstreamReset
+from evenload.settings.instance_keys import FixedKey
 from tests.absence import lacking
 
 OK = response(200, b'{"ok":true}')
@@ -447,3 +447,36 @@ async def test_a_lost_connection_drops_its_parser_which_refers_back_to_it() -> N
 
 def test_all_errors_have_one_base() -> None:
     assert all(issubclass(kind, UpstreamError) for kind in (ConnectFailed, UpstreamReset, BadResponse))
+
+
+async def test_silence_is_counted_from_the_last_byte_and_not_while_nobody_reads() -> None:
+    more = asyncio.Event()
+    async with ScriptedUpstream([SSE_HEAD, chunk(b"a"), Gate(more), chunk(b"b"), Stall()]) as server:
+        client = Upstream(server.url)
+        answer = await ask(client)
+        assert await answer.read_chunk() == b"a"
+        assert [len(client.silent(2, 9)) for _ in range(4)] == [0, 0, 1, 1]
+        more.set()
+        assert await answer.read_chunk() == b"b"
+        answer.pause()
+        assert [len(client.silent(2, 9)) for _ in range(4)] == [0, 0, 0, 0]
+        answer.resume()
+        assert [len(client.silent(2, 9)) for _ in range(4)] == [0, 0, 1, 1]
+        client.silent(2, 9)[0].give_up("gone")
+        with pytest.raises(UpstreamReset, match="gone"):
+            await answer.read_chunk()
+        answer.release()
+        assert client.silent(2, 9) == []
+        client.close()
+
+
+async def test_an_answer_whose_head_has_not_come_may_be_silent_for_longer() -> None:
+    async with ScriptedUpstream([Stall()]) as server:
+        client = Upstream(server.url)
+        task = asyncio.create_task(ask(client))
+        while not server.requests:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        assert [len(client.silent(1, 3)) for _ in range(5)] == [0, 0, 0, 1, 1]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert client.silent(1, 3) == []

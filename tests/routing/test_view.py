@@ -1,6 +1,8 @@
 """The router's view: newest snapshot plus own tail, each own event exactly once."""
 
 import random
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -230,3 +232,28 @@ def test_an_own_report_that_only_a_neighbours_snapshot_includes_is_not_subtracte
     world.score(9)
     world.publish(["b"])  # the partition's record says that batch 0 is in, but `a` was not in it
     assert world.view.read("a", Counts(), T0).others_in_flight == 4
+
+
+def test_one_more_event_is_folded_without_walking_the_tail() -> None:
+    class Counted(deque[Any]):
+        walks = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            type(self).walks += 1
+            return super().__iter__()
+
+    def state() -> InstanceState:
+        return world.view.read("a", Counts(), world.now).state
+
+    world = World()
+    for _ in range(50):
+        world.observe("a", 100.0)
+    state()
+    entry = world.view._entries["a"]
+    entry.tail = Counted(entry.tail)
+    world.observe("a", 900.0)
+    world.observe("a", 800.0)
+    after = state()
+    assert Counted.walks == 0
+    entry.refold()
+    assert encode(state()) == encode(after)

@@ -106,6 +106,15 @@ def test_events_older_than_ten_seconds_change_counters_only() -> None:
     assert after == before["a"]
 
 
+def test_an_old_event_of_a_newer_generation_counts_and_starts_nothing_but_a_membership_does() -> None:
+    before = fold_all([(0, ms(0), batch(outcome("ok")))], NEVER_DAMPED)
+    late = batch(FirstToken(instance="a", ttft_ms=9000.0, gen=1), seq=1, age_ms=10_001.0)
+    after = fold_all([(1, ms(0), late)], NEVER_DAMPED, before)["a"]
+    assert (after.generation, after.aged, after.successes) == (0, 1, 1)
+    joined = batch(Membership(instance="a", change="joined", gen=1), seq=2, age_ms=99_999.0)
+    assert fold_all([(2, ms(0), joined)], NEVER_DAMPED, {"a": after})["a"].generation == 1
+
+
 def test_exactly_ten_seconds_is_not_aged() -> None:
     state = fold_all([(0, ms(0), batch(*AGED, age_ms=10_000.0))])["a"]
     assert (state.aged, state.errors, state.saturations, state.first_tokens) == (0, 1, 1, 1)

@@ -71,6 +71,7 @@ def test_refused_and_then_ready_is_a_restart() -> None:
     state = after((1, member("not_ready", "refused")), (2, member("ready")), state=busy())
     assert state.restarts == 1
     assert evidence_of(state) == (None, None, 0, 0, 0)
+    assert [score_at(state, second) for second in (2, 3, 4)] == pytest.approx([30, 45, 60]), "as one never seen"
 
 
 def test_a_softer_reason_or_a_failed_request_does_not_hide_that_the_process_was_gone() -> None:

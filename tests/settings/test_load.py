@@ -101,10 +101,10 @@ def test_an_error_names_the_source_that_won() -> None:
     )
     both = problems_of(file, environ={"EVENLOAD_ROUTER__PORT": "1"}, overrides={"router.port": 0})
     assert both[0].startswith("command line: router.port: ")
-    in_list = problems_of("pools: [{name: a}]", environ={"EVENLOAD_POOLS": '[{"models": ["m"]}]'})
+    in_list = problems_of("pools: [{name: a}]", environ={"EVENLOAD_POOLS": '[{"instances": [{"url": "http://h"}]}]'})
     assert in_list == [
         "environment EVENLOAD_POOLS: pools[0].name: is required",
-        "environment EVENLOAD_POOLS: pools[0].instances: is required",
+        "environment EVENLOAD_POOLS: pools[0].models: is required",
     ]
 
 
@@ -162,6 +162,13 @@ def test_the_credential_in_a_bad_url_is_not_repeated_in_the_error() -> None:
     assert "api_key_env" in line
 
 
+def test_a_reserve_without_a_tier_is_an_error() -> None:
+    tiers = "pools: [{name: a, models: [m], spill_over_ms: 900, instances: [{url: 'http://g'}, {url: 'http://h'%s}]}]"
+    (line,) = problems_of(tiers % "")
+    assert "pools[0].spill_over_ms: has no effect" in line
+    assert load_settings(write(tiers % ", priority: 1"), {}, {}).pools[0].spill_over_ms == 900
+
+
 def test_settings_built_directly_read_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVENLOAD_ROUTER__PORT", "1")
     assert Settings().router.port == 8080
@@ -189,6 +196,24 @@ def test_a_missing_key_stops_the_start() -> None:
     settings = load_settings(write(KEYED), {}, {})
     with pytest.raises(SettingsError, match=r"EVENLOAD_KEY_A: pools\[0\]\.instances\[0\]\.api_key_env: .*missing"):
         backend_keys(settings, {"EVENLOAD_KEY_A": ""})
+
+
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        "AKIAIOSFODNN7EXAMPLE",
+        "a3f09c5e21b84d067f3a9c5e21b84d06",
+        "AbCdEfGhIjKlMnOpQrStUvWxYz0123456789",
+        "sk_live_4eC39HqLyjWDarjtT1zdp7dc",
+        "QWERTYUIOPASDFGHJKLZXCVBNM",
+    ],
+)
+@pytest.mark.parametrize("value", ["", "two words\n"])
+def test_a_key_that_could_be_a_variables_name_is_not_repeated_in_the_error(pasted: str, value: str) -> None:
+    settings = load_settings(write(KEYED.replace("EVENLOAD_KEY_A", pasted)), {}, {})
+    with pytest.raises(SettingsError, match=r"^environment: pools\[0\]\.instances\[0\]\.api_key_env: .*'i'") as caught:
+        backend_keys(settings, {pasted: value})
+    assert pasted not in str(caught.value)
 
 
 @pytest.mark.parametrize(

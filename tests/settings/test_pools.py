@@ -8,7 +8,7 @@ from evenload.settings import (
     ScoringSettings,
     Settings,
 )
-from evenload.settings.pools import host_port
+from evenload.settings.instances import host_port
 
 
 def pool(name: str, models: list[str], *urls: str, **more: object) -> dict[str, object]:

@@ -82,22 +82,36 @@ def locust(url: str, folder: Path) -> str:
 
 def aiperf(url: str, folder: Path) -> str:
     """Run aiperf with streams."""
+    return aiperf_streams(url, folder, model="gpt-4o", requests=AIPERF_REQUESTS, isl=64, osl=32)
+
+
+def aiperf_streams(url: str, folder: Path, *, model: str, requests: int, isl: int, osl: int) -> str:
+    """Run aiperf with so many streams.
+
+    Args:
+        url: of the router.
+        folder: for its files, empty.
+        model: that is asked for.
+        requests: how many.
+        isl, osl: tokens in and out, by a tokenizer that is nobody's.
+
+    Returns:
+        What came out, in one line.
+
+    Raises:
+        AssertionError: Not all were good.
+        Uninstallable: It cannot be had here.
+    """
     program = venv("aiperf", f"aiperf=={AIPERF}") / "aiperf"
-    argv = [str(program), "profile", "--model", "gpt-4o", "--url", url, "--endpoint-type", "chat", "--streaming"]
-    argv += [
-        "--concurrency",
-        str(AIPERF_CLIENTS),
-        "--request-count",
-        str(AIPERF_REQUESTS),
-        "--tokenizer",
-        "evenload/tiny",
-    ]
-    argv += ["--isl", "64", "--osl", "32", "--ui", "none", "--output-artifact-dir", str(folder)]
+    argv = [str(program), "profile", "--model", model, "--url", url, "--endpoint-type", "chat", "--streaming"]
+    argv += ["--concurrency", str(AIPERF_CLIENTS), "--request-count", str(requests)]
+    argv += ["--tokenizer", "evenload/tiny", "--isl", str(isl), "--osl", str(osl)]
+    argv += ["--ui", "none", "--output-artifact-dir", str(folder)]
     _tool([str(program.with_name("python")), str(HERE / "tokenizer.py"), str(folder)], folder)
     _tool(argv, folder, HF_HOME=str(folder), HF_HUB_OFFLINE="1")
     found = json.loads(next(folder.rglob("profile_export_aiperf.json")).read_text(encoding="utf-8"))
     count = int(found["request_count"]["avg"])
-    assert count == AIPERF_REQUESTS, f"{count} of {AIPERF_REQUESTS} requests were good"
+    assert count == requests, f"{count} of {requests} requests were good"
     ttft = found["time_to_first_token"]
     return f"{count} streams, {AIPERF_CLIENTS} at once, all good; TTFT p50 {ttft['p50']:.0f} ms"
 

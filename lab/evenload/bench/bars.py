@@ -104,7 +104,7 @@ class _Judge:
         return self.bar(family, asks, median, [(cell, self.subject)], limit=limit, unit=unit)
 
     def t95(self, asks: str, cell: str, limit_s: float) -> Verdict:
-        """Return the verdict on T95, the first time *from which* the share stays low: where its window of 500 ms begins."""
+        """Return the verdict on T95, the time *from which on* the share stays low: its window of 500 ms begins."""
         end = self.evidence.median(cell, self.subject, "t95_s")
 
         def begin(seeds: Sequence[int]) -> float:

@@ -4,8 +4,30 @@ import time
 
 from evenload.demo.faults import Cut, CutHow
 from evenload.demo.http_server import Exchange
-from evenload.demo.openai_answer import Frames, Voice, embedding_body, json_body
-from evenload.demo.openai_request import Generation, Kind
+from evenload.demo.messages_answer import MessageFrames, message_body, message_error
+from evenload.demo.openai_answer import DONE_FRAME, Frames, Voice, embedding_body, error_frame, json_body
+from evenload.demo.openai_request import Generation, Kind, error_body
+from evenload.demo.responses_answer import ResponseFrames, response_body, response_error
+
+AnyFrames = Frames | MessageFrames | ResponseFrames
+_BODIES = {Kind.MESSAGE: message_body, Kind.RESPONSE: response_body}
+
+
+def error_frames(kind: Kind, status: int, message: str, type_: str) -> tuple[bytes, ...]:
+    """How a stream of this kind ends that cannot go on."""
+    if kind is Kind.MESSAGE:
+        return (message_error(message),)
+    if kind is Kind.RESPONSE:
+        return (response_error(message, status),)
+    return error_frame(status, message, type_), DONE_FRAME
+
+
+def _frames(voice: Voice, generation: Generation) -> AnyFrames:
+    if generation.kind is Kind.MESSAGE:
+        return MessageFrames(voice)
+    if generation.kind is Kind.RESPONSE:
+        return ResponseFrames(voice)
+    return Frames(voice, include_usage=generation.include_usage, continuous_usage=generation.continuous_usage)
 
 
 class Answer:
@@ -53,11 +75,7 @@ class Answer:
         self.sent = 0
         self.arrived_s = self.last_s = time.perf_counter()
         self.first_s: float | None = None
-        self.frames: Frames | None = None
-        if generation.stream:
-            self.frames = Frames(
-                voice, include_usage=generation.include_usage, continuous_usage=generation.continuous_usage
-            )
+        self.frames = _frames(voice, generation) if generation.stream else None
 
     def open(self) -> None:
         """The request was accepted: a stream's head leaves before its first token, as in vLLM."""
@@ -86,7 +104,15 @@ class Answer:
         self._complete()
         return True
 
-    def _write(self, frames: Frames, tokens: int) -> None:
+    def fail(self, status: int, message: str, type_: str) -> None:
+        """End with an error and nothing else wrong: as a stream of its kind says it, else by a status."""
+        if not self.exchange.started:
+            self.exchange.respond(status, error_body(status, message, type_))
+        else:
+            self.exchange.send(*error_frames(self.generation.kind, status, message, type_))
+            self.exchange.end()
+
+    def _write(self, frames: AnyFrames, tokens: int) -> None:
         parts = frames.opening() if self.sent == 0 else ()
         plain = min(tokens, self.output_tokens - 1)
         parts += tuple(frames.token(index) for index in range(self.sent, plain))
@@ -101,7 +127,8 @@ class Answer:
         elif self.generation.kind is Kind.EMBEDDING:
             self.exchange.respond(200, embedding_body(self.voice, self.generation.inputs))
         else:
-            self.exchange.respond(200, json_body(self.voice, self.output_tokens, self.reason))
+            body = _BODIES.get(self.generation.kind, json_body)
+            self.exchange.respond(200, body(self.voice, self.output_tokens, self.reason))
 
     def _cut(self, how: CutHow) -> None:
         if how is CutHow.END and self.exchange.started:

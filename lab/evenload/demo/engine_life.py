@@ -50,6 +50,7 @@ class EngineLife:
     _loop: asyncio.AbstractEventLoop = field(init=False)
     _t0_s: float = field(init=False)
     _timer: asyncio.TimerHandle | None = None
+    _frozen: bool = False
     _held: dict[str, asyncio.TimerHandle | None] = field(default_factory=dict)
     _answers: dict[str, Answer] = field(default_factory=dict)
     _streaming: dict[str, Answer] = field(default_factory=dict)
@@ -112,15 +113,27 @@ class EngineLife:
         self.core.set_slowdown(factor, self.now_ms())
         self._schedule()
 
+    def unfinished(self) -> tuple[Answer, ...]:
+        """The answers that are not complete."""
+        return tuple(self._answers.values())
+
+    def freeze(self) -> None:
+        """Stop the clock: no request gets another token."""
+        self._frozen = True
+        self._stop_timers()
+
     def end(self) -> None:
         """Stop the clock and forget all requests."""
+        self._stop_timers()
+        self._held.clear()
+        self._answers.clear()
+        self._streaming.clear()
+
+    def _stop_timers(self) -> None:
         for handle in (self._timer, *self._held.values()):
             if handle is not None:
                 handle.cancel()
         self._timer = None
-        self._held.clear()
-        self._answers.clear()
-        self._streaming.clear()
 
     def _release(self, answer: Answer) -> None:
         del self._held[answer.voice.id]
@@ -131,7 +144,7 @@ class EngineLife:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        due_ms = self.core.next_step_ms()
+        due_ms = None if self._frozen else self.core.next_step_ms()
         if due_ms is not None:
             due_s = self._t0_s + due_ms / 1000 / self.spec.speed
             self._timer = self._loop.call_at(max(due_s, self._loop.time() + TICK_S_MIN), self._tick)

@@ -24,6 +24,7 @@ _LATENCY_S: Final = (
     *(1920.0, 7680.0),
 )
 _TOKENS: Final = tuple(float(m * 10**e) for e in range(6) for m in (1, 2, 5))[:16]
+_STEP_TOKENS: Final = (1.0, *(float(2**e) for e in range(3, 15)))
 _REASONS: Final = ("stop", "length", "abort", "error", "repetition")
 _BY_REASON_HELP: Final = (
     "Number of waiting requests by reason. Reason labels: 'capacity' = waiting for scheduling capacity; 'deferred' = "
@@ -113,7 +114,12 @@ class EngineMetrics:
         self.output_tokens = Histogram(
             "vllm:request_generation_tokens", "Number of generation tokens processed.", _TOKENS
         )
+        self.step_tokens = Histogram(
+            "vllm:iteration_tokens_total", "Histogram of number of tokens per engine_step.", _STEP_TOKENS
+        )
+        self._steps = self._tokens = 0
         self.finished = dict.fromkeys(_REASONS, 0)
+        self.refused = 0  # by a fault, besides what the engine itself refuses
         self._model = f'model_name="{_escape(model)}"'
         self._labels = f'{{engine="0",{self._model}}}'
         self._started_s = started_s
@@ -127,7 +133,15 @@ class EngineMetrics:
             held: Requests a fault keeps from the engine; they count as running.
             cpu_s: CPU time of the process (all engines in it).
         """
+        self._count_steps(gauges)
         return "\n".join(self._lines(gauges, held, cpu_s)) + "\n"
+
+    def _count_steps(self, gauges: Gauges) -> None:
+        """Count the steps since the last page, each with the mean of their tokens: the engine keeps sums only."""
+        steps, tokens = gauges.steps - self._steps, gauges.prompt_tokens + gauges.generation_tokens - self._tokens
+        if steps:
+            self.step_tokens.observe(tokens / steps, steps)
+            self._steps, self._tokens = self._steps + steps, self._tokens + tokens
 
     def _lines(self, gauges: Gauges, held: int, cpu_s: float) -> Iterator[str]:
         created = number(self._started_s)
@@ -138,7 +152,8 @@ class EngineMetrics:
         )
         yield from self._gauge_lines(gauges, held)
         yield from self._counter_lines(gauges, created)
-        for histogram in (self.prompt_tokens, self.output_tokens, self.ttft_s, self.itl_s, self.e2e_s):
+        histograms = self.prompt_tokens, self.output_tokens, self.ttft_s, self.itl_s, self.e2e_s, self.step_tokens
+        for histogram in histograms:
             yield from histogram.lines(self._labels, self._model, created)
         yield from _head("vllm:cache_config_info", "Information of the LLMEngine CacheConfig", "gauge")
         yield (
@@ -178,7 +193,7 @@ class EngineMetrics:
         generated = "Number of generation tokens processed."
         yield from self._counter("vllm:generation_tokens", generated, gauges.generation_tokens, created)
         yield from self._reasons(created)
-        rejections = (("max_num_queued_reqs", gauges.rejections), ("max_num_queued_tokens", 0))
+        rejections = (("max_num_queued_reqs", gauges.rejections + self.refused), ("max_num_queued_tokens", 0))
         help_ = "Number of admission attempts rejected by a queue limit, by reason."
         yield from _head("vllm:admission_rejections_total", help_, "counter")
         for reason, value in rejections:

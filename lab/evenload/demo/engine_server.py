@@ -20,12 +20,12 @@ from zlib import crc32
 
 import msgspec
 
-from evenload.demo.answer import Answer
+from evenload.demo.answer import Answer, error_frames
 from evenload.demo.engine_life import EngineLife, EngineSpec
 from evenload.demo.engine_metrics import CONTENT_TYPE
 from evenload.demo.faults import FaultError, Faults, SaturateMode
 from evenload.demo.http_server import Exchange, HttpListener
-from evenload.demo.openai_answer import BUSY, DONE_FRAME, WORDS, Voice, error_frame, models_body
+from evenload.demo.openai_answer import BUSY, WORDS, Voice, models_body
 from evenload.demo.openai_request import BadRequestError, Generation, Kind, error_body, parse
 from evenload.sim.engine import Engine
 from evenload.sim.presets import BLOCK_TOKENS
@@ -45,8 +45,16 @@ _KINDS: Final = {
     "/v1/chat/completions": Kind.CHAT,
     "/v1/completions": Kind.COMPLETION,
     "/v1/embeddings": Kind.EMBEDDING,
+    "/v1/responses": Kind.RESPONSE,
+    "/v1/messages": Kind.MESSAGE,
 }
-_ID_PREFIX: Final = {Kind.CHAT: "chatcmpl", Kind.COMPLETION: "cmpl", Kind.EMBEDDING: "embd"}
+_ID_PREFIX: Final = {
+    Kind.CHAT: "chatcmpl-",
+    Kind.COMPLETION: "cmpl-",
+    Kind.EMBEDDING: "embd-",
+    Kind.RESPONSE: "resp_",
+    Kind.MESSAGE: "chatcmpl-",  # as vLLM calls it
+}
 
 
 class EngineServer:
@@ -96,6 +104,7 @@ class EngineServer:
         self._fingerprint = f"vllm-{VERSION}-{crc32(name.encode()):08x}"
         self._listener = HttpListener(self._handle, host, port)
         self._life: EngineLife | None = None
+        self._core_dead = False
         self._revival: asyncio.Task[None] | None = None
         self._admin_tasks: set[asyncio.Task[None]] = set()
 
@@ -124,6 +133,7 @@ class EngineServer:
     async def start(self) -> None:
         """Listen, cold."""
         self._life = EngineLife(self.spec, self._rng)
+        self._core_dead = False
         if self.faults.slow is not None:
             self._life.set_slowdown(self.faults.slow.factor)
         await self._listener.open()
@@ -141,6 +151,20 @@ class EngineServer:
             self._life.end()
             self._life = None
         self._listener.close(reset=True, spare=spare)
+
+    def _kill_core(self) -> None:
+        if self._life is None:
+            return
+        self._core_dead = True
+        answers = self._life.unfinished()
+        self._life.end()
+        for answer in answers:
+            answer.exchange.on_gone = None  # its life has ended
+            answer.fail(500, _ENGINE_FAILED, "InternalServerError")
+
+    async def _exit(self, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        self._go_down(None)
 
     async def _revive(self, down_s: float) -> None:
         await asyncio.sleep(down_s)
@@ -176,14 +200,22 @@ class EngineServer:
             self._cancel_revival()
             self._go_down(spare)
             self._revival = asyncio.create_task(self._revive(faults.restart.down_s))
-        elif faults.restart is None and not self._listener.listening:
+        elif document.get("kill_core") is not None and faults.kill_core is not None:
             self._cancel_revival()
+            self._kill_core()
+            self._revival = asyncio.create_task(self._exit(faults.kill_core.exit_s))
+        elif document.get("stop") is not None and self._life is not None:
+            self._life.freeze()
+            self._listener.refuse()
+        elif not faults.down and (self._core_dead or not self._listener.listening):
+            self._cancel_revival()
+            self._go_down(spare)
             await self.start()
         return faults
 
-    async def heal(self) -> None:
+    async def heal(self, *, spare: Exchange | None = None) -> None:
         """Heal all faults; an engine that is down comes back cold, at once."""
-        await self.set_faults(dict.fromkeys(Faults.__struct_fields__))
+        await self.set_faults(dict.fromkeys(Faults.__struct_fields__), spare=spare)
 
     # -- HTTP ------------------------------------------------------------------------------------------------------
 
@@ -208,7 +240,7 @@ class EngineServer:
             permission = f"modelperm-{crc32(self.name.encode()):016x}"
             exchange.respond(200, models_body(self.spec.model, int(life.started_s), self.context_tokens, permission))
         elif own and path == "/health":
-            exchange.respond(200, b"", content_type=None)
+            exchange.respond(503 if self._core_dead else 200, b"", content_type=None)
         elif own and path == "/version":
             exchange.respond(200, msgspec.json.encode({"version": VERSION}))
         elif own and path == "/load":
@@ -234,7 +266,7 @@ class EngineServer:
             if exchange.method == "POST":
                 await server.set_faults(msgspec.json.decode(exchange.body), spare=exchange)
             elif exchange.method == "DELETE":
-                await server.heal()
+                await server.heal(spare=exchange)
             elif exchange.method != "GET":
                 exchange.respond(405, b'{"detail":"Method Not Allowed"}', extra=(("allow", "GET, POST, DELETE"),))
                 return
@@ -266,7 +298,7 @@ class EngineServer:
         except BadRequestError as error:
             exchange.respond(error.status, error.body)
             return
-        if self._saturated(exchange, generation):
+        if self._saturated(exchange, generation) or self._over_limit(exchange, generation):
             return
         answer = self._answer(exchange, generation)
         life = self.life
@@ -287,6 +319,9 @@ class EngineServer:
         if faults.drain is not None:
             exchange.respond(500, error_body(500, _SHUTDOWN, "InternalServerError"))
             return True
+        if self._core_dead:
+            exchange.respond(500, error_body(500, _ENGINE_FAILED, "InternalServerError"))
+            return True
         if faults.fail_fast is not None and self._drawn(faults.fail_fast.probability):
             status = faults.fail_fast.status
             exchange.respond(status, error_body(status, _ENGINE_FAILED, "InternalServerError"))
@@ -300,12 +335,18 @@ class EngineServer:
         if saturate.mode is SaturateMode.KV_429:
             retry = ("retry-after", str(saturate.retry_after_s))
             exchange.respond(429, error_body(429, _KV_FULL, "Too Many Requests"), extra=(retry,))
-        elif saturate.mode is SaturateMode.STREAM_ERROR and generation.stream:
-            exchange.start_stream()
-            exchange.send(error_frame(503, BUSY, "Service Unavailable"), DONE_FRAME)
-            exchange.end()
         else:
-            exchange.respond(503, error_body(503, BUSY, "Service Unavailable"))
+            _say_busy(
+                exchange, generation.kind, in_stream=saturate.mode is SaturateMode.STREAM_ERROR and generation.stream
+            )
+        return True
+
+    def _over_limit(self, exchange: Exchange, generation: Generation) -> bool:
+        limit = self.faults.limit
+        if limit is None or self.life.in_flight < limit.requests:
+            return False
+        self.life.metrics.refused += 1
+        _say_busy(exchange, generation.kind, in_stream=generation.stream and self._drawn(limit.in_stream))
         return True
 
     def _refuse(self, exchange: Exchange) -> None:
@@ -347,7 +388,7 @@ class EngineServer:
         kind = generation.kind
         voice = Voice(
             kind=kind,
-            id=f"{_ID_PREFIX[kind]}-{self._rng.getrandbits(64):016x}",
+            id=f"{_ID_PREFIX[kind]}{self._rng.getrandbits(64):016x}",
             created=int(time.time()),
             model=self.spec.model,
             fingerprint=self._fingerprint,
@@ -371,6 +412,15 @@ class EngineServer:
         drawn = round(self._rng.lognormvariate(math.log(_OUTPUT_MEDIAN), _OUTPUT_SIGMA))
         tokens = max(1, drawn, generation.min_tokens)
         return (tokens, "stop") if tokens < limit else (limit, "length")
+
+
+def _say_busy(exchange: Exchange, kind: Kind, *, in_stream: bool) -> None:
+    if in_stream:
+        exchange.start_stream()
+        exchange.send(*error_frames(kind, 503, BUSY, "Service Unavailable"))
+        exchange.end()
+    else:
+        exchange.respond(503, error_body(503, BUSY, "Service Unavailable"))
 
 
 class EngineFleet:

@@ -8,9 +8,12 @@ A document names faults; those it does not name stay as they are, and `null` hea
     {"hang": {}}                                        accepted, never answered
     {"cut": {"after_tokens": 5, "how": "reset"}}        reset | eof (no last chunk) | end (proper end, no finish reason)
     {"saturate": {"mode": "kv_429"}}                    status_503 | stream_error (inside a 200 stream) | kv_429
+    {"limit": {"requests": 4}}                          refused while so many are unfinished; the gauges show no queue
     {"drain": {}}                                       /health 200, running streams finish, new requests get 500
     {"restart": {"down_s": 5}}                          drops all, refuses for 5 s, comes back cold
     {"crash": {}}                                       drops all and refuses until healed
+    {"kill_core": {"exit_s": 3}}                        streams end in an error event and [DONE], /health 503, then gone
+    {"stop": {}}                                        the port is closed, what runs goes silent until clients leave
 
 Times of faults are wall-clock times, whatever the engine's speed factor is. Requests that hang or wait for a slow first
 token do not reach the model; they count as running in the gauges, not as waiting, so that gauges alone do not give the
@@ -87,6 +90,17 @@ class Saturate(_Strict, frozen=True):
     probability: Probability = 1.0
 
 
+class Limit(_Strict, frozen=True):
+    """New requests are refused while so many are unfinished, whether they run or wait.
+
+    This is what vLLM's `--max-num-queued-reqs` counts, in spite of its name: such an engine never shows a queue. Of the
+    streams that it refuses a share gets a 200 and then the error, as those do that came together.
+    """
+
+    requests: Annotated[int, Meta(ge=0, le=100_000)] = 4
+    in_stream: Probability = 0.5
+
+
 class Drain(_Strict, frozen=True):
     """Shutting down: running streams finish, new requests fail."""
 
@@ -101,6 +115,16 @@ class Crash(_Strict, frozen=True):
     """Gone until healed."""
 
 
+class KillCore(_Strict, frozen=True):
+    """The engine's core dies and its API server lives on for a while: well-formed errors, then nobody."""
+
+    exit_s: Annotated[float, Meta(ge=0, le=3600)] = 3.0
+
+
+class Stop(_Strict, frozen=True):
+    """Told to stop in the middle of streams: the port is closed, and the open connections say nothing more."""
+
+
 class Faults(_Strict, frozen=True):
     """All faults of one engine; None is healthy."""
 
@@ -109,9 +133,12 @@ class Faults(_Strict, frozen=True):
     hang: Hang | None = None
     cut: Cut | None = None
     saturate: Saturate | None = None
+    limit: Limit | None = None
     drain: Drain | None = None
     restart: Restart | None = None
     crash: Crash | None = None
+    kill_core: KillCore | None = None
+    stop: Stop | None = None
 
     def merged(self, document: object) -> "Faults":
         """These faults with those of `document` set or healed.
@@ -131,6 +158,11 @@ class Faults(_Strict, frozen=True):
         if new.slow is not None and new.slow.factor != 1.0 and new.slow.probability != 1.0:
             raise FaultError("slow.factor slows every step, a probability needs ttft_ms - at `$.slow.probability`")
         return msgspec.structs.replace(self, **{name: getattr(new, name) for name in document})
+
+    @property
+    def down(self) -> bool:
+        """Whether one of them takes or keeps the engine down."""
+        return any(each is not None for each in (self.restart, self.crash, self.kill_core, self.stop))
 
     def active(self) -> dict[str, Any]:
         """The faults that are set, as a plain document."""

@@ -184,6 +184,11 @@ class Connection(asyncio.Protocol):
         else:
             self._start(exchange)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a request is being answered."""
+        return self._current is not None
+
     # -- what exchanges use
 
     def write(self, data: bytes) -> None:
@@ -249,6 +254,15 @@ class HttpListener:
             lambda: Connection(self._handler, self._connections), self.host, self.port, backlog=1024
         )
         self.port = self._server.sockets[0].getsockname()[1]
+
+    def refuse(self) -> None:
+        """Stop listening and close the connections that nobody is being answered on."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for connection in tuple(self._connections):
+            if not connection.busy:
+                connection.close(reset=False)
 
     def close(self, *, reset: bool, spare: Exchange | None = None) -> None:
         """Stop listening and drop every connection; that of `spare` stays for its answer only."""

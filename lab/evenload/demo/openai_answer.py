@@ -33,6 +33,11 @@ def error_frame(status: int, message: str, type_: str) -> bytes:
     return f"data: {json.dumps({'error': error})}\n\n".encode()
 
 
+def named_event(event: dict[str, Any]) -> bytes:
+    """An event that is named after its type, as messages and responses have them."""
+    return f"event: {event['type']}\ndata: {_compact(event)}\n\n".encode()
+
+
 @dataclass(frozen=True, slots=True)
 class Voice:
     """Who answers: what all answers of one request share.
@@ -52,6 +57,10 @@ class Voice:
     def word(self, index: int) -> str:
         """The text of token number `index`, from 0."""
         return WORDS[(self.first_word + index) % len(WORDS)]
+
+    def text(self, tokens: int, reason: str) -> str:
+        """The text of the whole answer; the last token of one that stopped by itself is the end of text."""
+        return "".join(self.word(index) for index in range(tokens - 1 if reason == "stop" else tokens))
 
     def usage(self, tokens: int, **details: None) -> dict[str, Any]:
         """The usage object after `tokens` output tokens."""
@@ -127,8 +136,7 @@ class Frames:
 
 def json_body(voice: Voice, tokens: int, reason: str) -> bytes:
     """The answer to a request without streaming."""
-    words = tokens - 1 if reason == "stop" else tokens
-    text = "".join(voice.word(index) for index in range(words))
+    text = voice.text(tokens, reason)
     usage = voice.usage(tokens, prompt_tokens_details=None, completion_tokens_details=None)
     if voice.kind is Kind.CHAT:
         return _chat_body(voice, text, reason, usage)

@@ -13,15 +13,25 @@ from typing import Any, Final, cast
 import msgspec
 
 BYTES_PER_TOKEN: Final = 4
-_FIELD_BY_KIND: Final = {"chat": "messages", "completion": "prompt", "embedding": "input"}
+_FIELDS_BY_KIND: Final = {
+    "chat": ("messages",),
+    "completion": ("prompt",),
+    "embedding": ("input",),
+    "response": ("input",),
+    "message": ("messages", "max_tokens"),
+}
+_SYSTEM_BY_KIND: Final = {"response": "instructions", "message": "system"}  # a prompt that stands apart
+_LIMITS: Final = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 
 
 class Kind(StrEnum):
-    """The three endpoints that compute."""
+    """The endpoints that compute."""
 
     CHAT = "chat"
     COMPLETION = "completion"
     EMBEDDING = "embedding"
+    RESPONSE = "response"
+    MESSAGE = "message"
 
 
 class BadRequestError(Exception):
@@ -76,16 +86,17 @@ def parse(kind: Kind, body: bytes, *, model: str, context_tokens: int) -> Genera
         BadRequestError: With the status and body that vLLM would answer.
     """
     document = _decode(body)
-    field = _FIELD_BY_KIND[kind]
-    if field not in document:
-        raise _validation("missing", f"body.{field}", "Field required", document)
+    for field in _FIELDS_BY_KIND[kind]:
+        if field not in document:
+            raise _validation("missing", f"body.{field}", "Field required", document)
     _check_values(document)
     asked = document.get("model")
     if asked is not None and asked != model:
         message = f"The model `{asked}` does not exist. Valid aliases: {model}."
         raise BadRequestError(404, message, "NotFoundError", "model")
-    tokens = _count_tokens(document[field])
-    generation = _generation(kind, document, tokens)
+    tokens, texts = _count_tokens(document[_FIELDS_BY_KIND[kind][0]])
+    tokens += _count_tokens(document.get(_SYSTEM_BY_KIND.get(kind, "")))[0]
+    generation = _generation(kind, document, (tokens, texts))
     _check_length(generation, context_tokens)
     return generation
 
@@ -131,7 +142,7 @@ def _check_values(document: dict[str, Any]) -> None:
         raise _bad_value(
             "temperature", float(temperature), f"temperature must be non-negative, got {float(temperature)}."
         )
-    for name in ("max_tokens", "max_completion_tokens"):
+    for name in _LIMITS:
         value = document.get(name)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
             raise _validation("int_type", f"body.{name}", "Input should be a valid integer", document)
@@ -147,11 +158,11 @@ def _check_values(document: dict[str, Any]) -> None:
 def _generation(kind: Kind, document: dict[str, Any], tokens: tuple[int, int]) -> Generation:
     options = document.get("stream_options")
     options = options if isinstance(options, dict) else {}
-    limit = document.get("max_completion_tokens")
+    limits = [document[name] for name in _LIMITS if document.get(name) is not None]
     return Generation(
         kind=kind,
         prompt_tokens=max(1, tokens[0]),
-        max_tokens=cast("int | None", limit if limit is not None else document.get("max_tokens")),
+        max_tokens=cast("int | None", limits[0] if limits else None),
         min_tokens=document.get("min_tokens") or 0,
         ignore_eos=bool(document.get("ignore_eos")),
         stream=kind is not Kind.EMBEDDING and bool(document.get("stream")),
@@ -193,6 +204,8 @@ def _count_tokens(value: object) -> tuple[int, int]:
         return 0, 1
     if value and all(isinstance(item, int) for item in value):
         return len(value), 1
+    if value and isinstance(value[0], dict) and "text" in value[0]:
+        return _part_tokens(value), 1
     if value and isinstance(value[0], dict):
         return sum(_message_tokens(item) for item in value if isinstance(item, dict)), 1
     counted = [_count_tokens(item)[0] for item in value]
@@ -205,7 +218,11 @@ def _message_tokens(message: dict[str, Any]) -> int:
         return _text_tokens(content)
     if not isinstance(content, list):
         return 0
-    texts = [part.get("text") for part in content if isinstance(part, dict)]
+    return _part_tokens(content)
+
+
+def _part_tokens(parts: list[Any]) -> int:
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
     return sum(_text_tokens(text) for text in texts if isinstance(text, str))
 
 

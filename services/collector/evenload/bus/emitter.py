@@ -4,24 +4,33 @@ Events of all instances of one partition share batches (lane.py); one task per p
 in flight, over one connection (link.py). A batch is never skipped and never numbered again, so readers see each
 (incarnation, partition, sequence) without gaps; they may see one twice after a failure and drop the second.
 
-The buffer is bounded. Beyond the bound the *newest* events are lost and counted: dropping older ones would tear holes
-into the sequences. What it does not handle: it belongs to one event loop and is not for other threads.
+The buffer is bounded. With a spool, what Kafka does not take for a second goes to disk, up to a bound too, and survives
+the process (overflow.py). Beyond the bounds the *newest* events are lost and counted: dropping older ones would tear
+holes into the sequences. What it does not handle: it belongs to one event loop and is not for other threads.
 """
 
 import asyncio
+import math
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple, Self
 
 from evenload.bus.access import Address
 from evenload.bus.client_logs import limited_logger
+from evenload.bus.delivery import Delivery, OnAck
 from evenload.bus.forever import Forever
-from evenload.bus.lane import Lane, Pending, Spool
-from evenload.bus.link import ProducerLink, Record
+from evenload.bus.lane import Lane, Pending
+from evenload.bus.link import ProducerLink
+from evenload.bus.logs import PERIOD_S
+from evenload.bus.overflow import Overflow
+from evenload.bus.spool.folder import SpoolFolder
 from evenload.bus.topics import partition_for, topic_names
 from evenload.schemas import Event
+from evenload.settings.spool import SpoolSettings
 
 log = limited_logger(__name__)
 
@@ -29,8 +38,6 @@ _KNOWN_MAX = 65_536  # instances whose partition is remembered
 _VIEW_MS_MAX = 2**53
 _LINGER_MS_START = 50  # before the first advice: not the shortest, for many producers may have started together
 _TOGETHER_S = 0.002  # timers of one moment fire up to so far apart
-
-OnAck = Callable[[int, int, int, int], None]
 
 
 class Placed(NamedTuple):
@@ -53,9 +60,9 @@ class Emitter:
     Attributes:
         incarnation: random 63-bit number of this object; with partition and sequence it names a batch.
         link: the connection, for a `RecordSender` to share.
-        sent_batches, sent_events: acknowledged by Kafka.
-        buffered: events that are not acknowledged yet.
-        lost_events: dropped because the buffer was full or the emitter closed.
+        overflow: the spool, if there is one.
+        buffered: events in memory only, that is, neither acknowledged nor on disk.
+        lost: events dropped, by reason: `buffer_full` (and the disk full or not usable), `closed`.
         invalid_events: refused because no reader would accept them.
     """
 
@@ -70,8 +77,10 @@ class Emitter:
         linger_ms_max: int = 500,
         buffer_events_max: int = 100_000,
         on_ack: OnAck | None = None,
-        spool: Callable[[int], Spool] | None = None,
+        spool: SpoolSettings | None = None,
+        link: ProducerLink | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         """Describe an emitter; `start` lets it send, and events may be added before.
 
@@ -85,30 +94,41 @@ class Emitter:
             buffer_events_max: Events kept for Kafka; newer ones are lost.
             on_ack: Called with (partition, seq, offset, timestamp_ms) of each acknowledged batch, in order; not called
                 for a batch whose offset the broker no longer knew.
-            spool: Makes the queue of closed batches of a partition; in memory if not given.
+            spool: Where events go that Kafka does not take; without it, or without its `dir`, memory is all.
+            link: The connection; made of the arguments above if not given.
             clock: Monotonic seconds.
+            wall: Seconds of the host's clock, which tell the age of events that outlive the process.
         """
         self.incarnation = secrets.randbits(63)
-        self.link = ProducerLink(bootstrap, producer_name, partitions)
-        self.sent_batches = 0
-        self.sent_events = 0
+        self.link = link or ProducerLink(bootstrap, producer_name, partitions)
         self.buffered = 0
-        self.lost_events = 0
+        self.lost: Counter[str] = Counter(buffer_full=0, closed=0)
         self.invalid_events = 0
         self._topic = topic_names(prefix).telemetry
         self._producer = producer_name
         self._linger_ms = (linger_ms_min, linger_ms_max)
         self._buffer_events_max = buffer_events_max
-        self._on_ack = on_ack
         self._clock = clock
+        self._wall = wall
         linger_ms = min(max(_LINGER_MS_START, linger_ms_min), linger_ms_max)
-        self._lanes = [Lane(p, linger_ms, spool(p) if spool else None) for p in range(partitions)]
+        self._lanes = [Lane(p, linger_ms) for p in range(partitions)]
+        self.overflow = None if spool is None or spool.dir is None else self._overflow(spool.dir, spool)
+        self._delivery = Delivery(
+            self.link,
+            self._topic,
+            producer=(producer_name, self.incarnation),
+            times=self._times,
+            overflow=self.overflow,
+            on_ack=on_ack,
+            on_sent=self._sent,
+        )
         self._lane_of: dict[str, Lane] = {}
         self._due = [asyncio.Event() for _ in range(partitions)]
         self._progress = asyncio.Event()
         self._senders: list[Forever] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
+        self._say_lost_at_s = -math.inf
 
     def __repr__(self) -> str:
         return (
@@ -124,26 +144,46 @@ class Emitter:
         await self.close()
 
     @property
+    def sent_batches(self) -> int:
+        """Batches acknowledged by Kafka, whoever observed them."""
+        return self._delivery.sent_batches
+
+    @property
+    def sent_events(self) -> int:
+        """Events acknowledged by Kafka, whoever observed them."""
+        return self._delivery.sent_events
+
+    @property
     def acked(self) -> list[int]:
         """Per partition: sequences below this one are acknowledged."""
         return [lane.acked for lane in self._lanes]
 
     @property
+    def lost_events(self) -> int:
+        """All events that are lost, also those that are unreadable on disk."""
+        unreadable = 0 if self.overflow is None else self.overflow.folder.figures.lost_events
+        return self.lost.total() + unreadable
+
+    @property
     def alive(self) -> bool:
-        """Whether all senders are at work (with or without Kafka)."""
-        return bool(self._senders) and all(sender.alive for sender in self._senders)
+        """Whether all senders and the spool are at work (with or without Kafka)."""
+        spooling = self.overflow is None or self.overflow.alive
+        return spooling and bool(self._senders) and all(sender.alive for sender in self._senders)
 
     @property
     def oldest_age_ms(self) -> float:
-        """Age of the oldest batch that is not acknowledged; 0 if there is none."""
+        """Age of the oldest batch that is not acknowledged, on disk or in memory; 0 if there is none."""
         opened = [at for lane in self._lanes if (at := lane.oldest_s()) is not None]
-        return max(0.0, (self._clock() - min(opened)) * 1000) if opened else 0.0
+        on_disk = 0.0 if self.overflow is None else self.overflow.oldest_ms
+        return max(on_disk, (self._clock() - min(opened)) * 1000) if opened else on_disk
 
     def start(self) -> None:
         """Begin to send, on the running loop. Kafka need not be there."""
         if self._senders or self._closed:
             return
         self._loop = asyncio.get_running_loop()
+        if self.overflow is not None:
+            self.overflow.start()
         for lane in self._lanes:
             lane.expire()
             self._senders.append(Forever(f"telemetry-{lane.partition}", partial(self._send, lane)))
@@ -196,17 +236,43 @@ class Emitter:
         return True
 
     async def close(self, timeout_s: float = 5.0) -> bool:
-        """Flush and leave; events that Kafka did not take are lost and counted. Tells whether it has all."""
+        """Flush and leave. Tells whether Kafka has all; what it has not goes to disk, or is lost and counted."""
         self._closed = True
-        complete = not self.buffered or (bool(self._senders) and await self.flush(timeout_s))
+        complete = not self._unsent() or (bool(self._senders) and await self.flush(timeout_s))
         for sender in self._senders:
             await sender.stop()
         await self.link.close()
+        if self.overflow is not None:
+            await self.overflow.close()
+            if events := self.overflow.folder.figures.events:
+                log.info("%d telemetry events wait in %s for the next start", events, self.overflow.folder.path)
         if self.buffered:
             log.warning("%d telemetry events were not delivered in time and are lost", self.buffered)
-            self.lost_events += self.buffered
+            self.lost["closed"] += self.buffered
             self.buffered = 0
         return complete
+
+    def _unsent(self) -> bool:
+        return bool(self.buffered) or (
+            self.overflow is not None and any(self.overflow.waiting(lane) for lane in self._lanes)
+        )
+
+    def _overflow(self, folder: Path, settings: SpoolSettings) -> Overflow:
+        def freed(lane: Lane, events: int) -> None:
+            self.buffered -= events
+            self._due[lane.partition].set()
+
+        return Overflow(
+            SpoolFolder(folder / self._producer / self._topic, len(self._lanes), settings.max_bytes, settings.fsync),
+            self._lanes,
+            settings,
+            encoded=lambda batch: batch.encoded(self._producer, self.incarnation, batch.opened_s),
+            times=self._times,
+            on_stored=freed,
+        )
+
+    def _times(self) -> tuple[float, float]:
+        return self._wall() * 1000, self._clock() * 1000
 
     def _lane(self, instance: str) -> Lane:
         lane = self._lanes[partition_for(instance.encode(), len(self._lanes))]
@@ -216,8 +282,10 @@ class Emitter:
         return lane
 
     def _lose(self) -> None:
-        self.lost_events += 1
-        if not self._closed:
+        self.lost["closed" if self._closed else "buffer_full"] += 1
+        now_s = self._clock()
+        if not self._closed and now_s >= self._say_lost_at_s:  # even a line that is held back costs 20 us
+            self._say_lost_at_s = now_s + PERIOD_S
             log.warning("the buffer of %d events is full, new telemetry is lost", self._buffer_events_max)
 
     def _refuse(self, event: Event, error: Exception) -> None:
@@ -247,31 +315,14 @@ class Emitter:
 
     async def _send(self, lane: Lane) -> None:
         due = self._due[lane.partition]
+        if self.overflow is not None:
+            await self.overflow.ready.wait()  # what an earlier process left comes first
         while True:
             due.clear()
-            while group := lane.group():
-                await self._deliver(lane, group)
+            while await self._delivery.deliver(lane):
+                pass
             await due.wait()
 
-    async def _deliver(self, lane: Lane, group: Sequence[Pending]) -> None:
-        def records() -> list[Record]:
-            now_s = self._clock()
-            return [(None, batch.encoded(self._producer, self.incarnation, now_s)) for batch in group]
-
-        receipt = await self.link.produce(self._topic, lane.partition, records)
-        events = lane.acknowledge(receipt.written)
+    def _sent(self, events: int) -> None:
         self.buffered -= events
-        self.sent_events += events
-        self.sent_batches += receipt.written
         self._progress.set()
-        if receipt.offset >= 0:
-            for index in range(receipt.written):
-                self._tell(lane.partition, group[index].seq, receipt.offset + index, receipt.timestamp_ms)
-
-    def _tell(self, partition: int, seq: int, offset: int, timestamp_ms: int) -> None:
-        if self._on_ack is None:
-            return
-        try:
-            self._on_ack(partition, seq, offset, timestamp_ms)
-        except Exception:  # not ours to judge, and the batch is in the log
-            log.exception("the callback for acknowledged batches failed")

@@ -2,19 +2,21 @@
 
 No clock and no I/O here: time is an argument, in seconds of the producer's monotonic clock. A batch is open until its
 linger is over or it is full; while an earlier one is being sent it stays open, so a slow Kafka gets fewer, larger
-records by itself. Closed batches keep their order and their sequence until Kafka has acknowledged them.
+records by itself. Closed batches keep their order and their sequence until Kafka has acknowledged them, in memory or on
+disk; those on disk are the oldest (overflow.py).
 """
 
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from evenload.bus.spool.cursor import Position
 from evenload.schemas import WIRE_VERSION, Batch, Event, encode
 
 EVENTS_MAX = 500  # per batch
@@ -35,9 +37,10 @@ class Pending:
         events: encoded, so that a resend is the same and its size is known.
         size: bytes of all events.
         due: whether its linger is over.
+        position: the place after it on disk, if it is there.
     """
 
-    __slots__ = ("due", "events", "opened_s", "seq", "size", "view_ms")
+    __slots__ = ("due", "events", "opened_s", "position", "seq", "size", "view_ms")
 
     def __init__(self, seq: int, opened_s: float, view_ms: int) -> None:
         self.seq = seq
@@ -46,12 +49,13 @@ class Pending:
         self.events: list[Raw] = []
         self.size = 0
         self.due = False
+        self.position: Position | None = None
 
     def __repr__(self) -> str:
         return f"<Pending seq={self.seq} events={len(self.events)} bytes={self.size} due={self.due}>"
 
     def encoded(self, producer: str, incarnation: int, now_s: float) -> bytes:
-        """Return the record, with the age it has now."""
+        """Return the record, with the age that it has at `now_s`."""
         return encode(
             Batch(
                 producer=producer,
@@ -65,18 +69,19 @@ class Pending:
         )
 
 
-class Spool(Protocol):
-    """Where closed batches wait, oldest first. A deque is one; a spool on disk would be another."""
+class Acked(NamedTuple):
+    """What was acknowledged.
 
-    def append(self, batch: Pending, /) -> None:
-        """Take the newest."""
+    Attributes:
+        events: how many that were in memory only.
+        stored_records, stored_events: how many that were on disk, too.
+        position: the place on disk after the last of those.
+    """
 
-    def popleft(self) -> Pending:
-        """Give up the oldest."""
-
-    def __iter__(self) -> Iterator[Pending]: ...
-
-    def __len__(self) -> int: ...
+    events: int
+    stored_records: int
+    stored_events: int
+    position: Position
 
 
 class Lane:
@@ -88,16 +93,17 @@ class Lane:
         due_s: when the open batch should go; for its owner to set and to look at.
     """
 
-    __slots__ = ("_closed", "_next_seq", "_open", "acked", "due_s", "linger_ms", "partition")
+    __slots__ = ("_closed", "_in_flight", "_next_seq", "_open", "acked", "due_s", "linger_ms", "partition")
 
-    def __init__(self, partition: int, linger_ms: int, spool: Spool | None = None) -> None:
+    def __init__(self, partition: int, linger_ms: int) -> None:
         self.partition = partition
         self.linger_ms = linger_ms
         self.acked = 0
         self.due_s = math.inf
         self._next_seq = 0
         self._open: Pending | None = None
-        self._closed: Spool = deque() if spool is None else spool
+        self._closed: deque[Pending] = deque()
+        self._in_flight = 0  # the oldest of them are being sent
 
     def __repr__(self) -> str:
         return f"<Lane {self.partition} acked={self.acked} closed={len(self._closed)} open={self._open}>"
@@ -149,15 +155,55 @@ class Lane:
             if group and size > GROUP_BYTES_MAX:
                 break
             group.append(batch)
+        self._in_flight = len(group)
         return group
 
-    def acknowledge(self, count: int) -> int:
-        """Forget the oldest `count` batches; returns how many events they had."""
-        events = 0
+    def acknowledge(self, count: int) -> Acked:
+        """Forget the oldest `count` batches."""
+        events = records = stored = 0
+        position: Position = (0, 0)
         for batch in [self._closed.popleft() for _ in range(count)]:
-            events += len(batch.events)
             self.acked = batch.seq + 1
-        return events
+            if batch.position is None:
+                events += len(batch.events)
+            else:
+                records, stored, position = records + 1, stored + len(batch.events), batch.position
+        self.release()
+        return Acked(events, records, stored, position)
+
+    # ---- what goes to disk
+
+    def late(self, before_s: float) -> list[Pending]:
+        """Return all closed batches that are not on disk, if the oldest was opened before; closes one that is due."""
+        if self._open is not None and self._open.due and self._open.opened_s <= before_s:
+            self._close()
+        memory = [batch for batch in self._closed if batch.position is None]
+        return memory if memory and memory[0].opened_s <= before_s else []
+
+    def stored(self, batches: Sequence[tuple[Pending, Position]]) -> int:
+        """Note where the oldest ones that were not on disk are now, and drop those not being sent.
+
+        Returns:
+            How many events they have.
+        """
+        for batch, position in batches:
+            batch.position = position
+        sending = [self._closed.popleft() for _ in range(self._in_flight)]
+        while self._closed and self._closed[0].position is not None:
+            self._closed.popleft()
+        self._closed.extendleft(reversed(sending))
+        return sum(len(batch.events) for batch, _ in batches)
+
+    def release(self) -> None:
+        """Nothing is being sent any more: what is on disk is dropped, to be read from there."""
+        self._in_flight = 0
+        while self._closed and self._closed[0].position is not None:
+            self._closed.popleft()
+
+    def close_open(self) -> None:
+        """Close the open batch, if there is one, before its time."""
+        if self._open is not None:
+            self._close()
 
     def oldest_s(self) -> float | None:
         """When the oldest batch was opened that is not acknowledged; None if there is none."""

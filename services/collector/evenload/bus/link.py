@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer
 
-from evenload.bus.access import Address, absent, client_options, knock_secured, words
-from evenload.bus.client_logs import limit_client_logs, limited_logger
+from evenload.bus.access import AccessRefused, Address, absent, client_options, knock_secured, words
+from evenload.bus.client_logs import AWAY, limit_client_logs, limited_logger
 from evenload.bus.forever import cancelled
 
 log = limited_logger(__name__)
@@ -161,8 +161,9 @@ class ProducerLink:
 
     def _note(self, session: "_Session | None", topic: str, error: BaseException) -> None:
         self.failures += 1
+        away = None if isinstance(error, _UnreadyError | AccessRefused) else AWAY
         reason = words(error, self._bootstrap)
-        log.warning("cannot write to %s at %s, trying again: %s", topic, self._bootstrap, reason)
+        log.warning("cannot write to %s at %s, trying again: %s", topic, self._bootstrap, reason, extra=away)
         if session is not None:
             self._drop(session)
 
@@ -171,7 +172,7 @@ class ProducerLink:
         if session is None or session is not self._session:
             return
         self._session = None
-        session.lost.set()
+        session.lost.set_result(None)
         task = asyncio.get_running_loop().create_task(_abandon(session.producer))
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
@@ -183,7 +184,7 @@ class _Session:
     def __init__(self, producer: Any, attempt_s: float) -> None:
         self.producer = producer
         self._attempt_s = attempt_s
-        self.lost = asyncio.Event()
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.checked: set[str] = set()
 
     async def produce(self, topic: str, partition: int, records: Sequence[Record]) -> Receipt:
@@ -204,17 +205,15 @@ class _Session:
 
     async def _unless_lost(self, work: Any) -> Any:
         task = asyncio.ensure_future(work)
-        lost = asyncio.ensure_future(self.lost.wait())
         try:
-            await asyncio.wait({task, lost}, timeout=self._attempt_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, self.lost}, timeout=self._attempt_s, return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
             raise _LostError(
-                "the connection was given up" if lost.done() else f"no answer within {self._attempt_s:g} s"
+                "the connection was given up" if self.lost.done() else f"no answer within {self._attempt_s:g} s"
             )
         finally:
             task.cancel()
-            lost.cancel()
 
 
 async def _check_topic(producer: Any, topic: str, partitions: int, address: Address) -> None:

@@ -14,8 +14,8 @@ _VARIABLE = re.compile(r"0x[0-9a-f]+|\d+")
 class RateLimitFilter(logging.Filter):
     """Lets through one record per period and cause; what was held back is counted in the next one let through.
 
-    A cause is logger, level and text without its numbers. Attach it to handlers, or to the one logger that it concerns:
-    filters of a logger do not see what its children write.
+    A cause is what a record names as its attribute `cause`, else logger, level and text without its numbers. Attach it
+    to handlers, or to the one logger that it concerns: filters of a logger do not see what its children write.
     """
 
     def __init__(
@@ -58,7 +58,15 @@ class RateLimitFilter(logging.Filter):
             record.msg, record.args = f"{text} ({held} more of this cause held back)", None
         return True
 
+    def said_s(self, cause: str) -> float | None:
+        """Return when a record of a cause was let through last; None for never."""
+        seen = self._seen.get(cause)
+        return None if seen is None else seen[0]
+
     def _cause(self, record: logging.LogRecord, text: str) -> str:
+        named: str | None = getattr(record, "cause", None)
+        if named is not None:
+            return named
         for name in self._one_cause:
             if record.name == name or record.name.startswith(f"{name}."):
                 return name

@@ -14,7 +14,7 @@ from typing import Any, Self
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from evenload.bus.access import Address, absent, client_options, is_refusal, knock_secured, words
-from evenload.bus.client_logs import limit_client_logs, limited_logger
+from evenload.bus.client_logs import AWAY, limit_client_logs, limited_logger
 from evenload.bus.forever import cancelled
 from evenload.bus.link import RETRY_MS
 from evenload.bus.topics import topic_names
@@ -120,8 +120,9 @@ class SnapshotReader:
                     raise
                 self.failures += 1
                 refused = is_refusal(error)
+                away = None if refused or isinstance(error, _GoneError) else AWAY
                 reason = words(error, self._bootstrap)
-                log.warning("cannot read %s at %s, trying again: %s", self._topic, self._bootstrap, reason)
+                log.warning("cannot read %s at %s, trying again: %s", self._topic, self._bootstrap, reason, extra=away)
             if self.sessions > sessions and not refused:
                 backoff_s = _BACKOFF_S
             await asyncio.sleep(backoff_s)

@@ -1,6 +1,7 @@
 """A scripted engine for tests: answers with fixed bytes, hangs, or closes."""
 
 import asyncio
+import ssl
 from typing import Self
 
 
@@ -9,11 +10,13 @@ class ScriptedServer:
 
     Attributes:
         answers: what a path gets, as raw bytes; None hangs.
-        connections, requests: counted.
+        connections, requests, heads: those that came.
         close_after: whether the connection is closed after each answer without saying so.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
+        self.heads: list[bytes] = []
         self.answers: dict[str, bytes | None] = {}
         self.connections = 0
         self.requests: list[str] = []
@@ -36,7 +39,7 @@ class ScriptedServer:
 
     async def start(self) -> None:
         """Listen; on the same port again after `stop`."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -54,6 +57,7 @@ class ScriptedServer:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 path = head.split(b" ")[1].decode()
                 self.requests.append(path)
+                self.heads.append(head)
                 answer = self.answers.get(path, ok(b"", 404))
                 if answer is None:
                     await reader.read()  # until the client gives up

@@ -5,6 +5,7 @@ No redirects, cookies, proxies or pools. Every limit is the caller's (`asyncio.t
 
 import asyncio
 import ssl
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -43,14 +44,26 @@ def _trust() -> ssl.SSLContext:
 class HttpGetter:
     """GETs from one server, one at a time, over one connection as long as it lasts."""
 
-    def __init__(self, base_url: str) -> None:
-        """Take the base address, `http(s)://host[:port][/prefix]`; nothing is connected yet."""
+    def __init__(
+        self,
+        base_url: str,
+        headers: Callable[[], Mapping[str, str]] = dict,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Take the base address, `http(s)://host[:port][/prefix]`; nothing is connected yet.
+
+        Args:
+            base_url: of the server.
+            headers: more of them, asked for at each request.
+            tls: for https, instead of the system's authorities.
+        """
         parts = urlsplit(base_url)
         self._host = parts.hostname or ""
-        self._tls = _trust() if parts.scheme == "https" else None
+        self._tls = (tls or _trust()) if parts.scheme == "https" else None
         self._port = parts.port or (443 if self._tls else 80)
         self._prefix = parts.path.rstrip("/")
         self._netloc = parts.netloc
+        self._headers = headers
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def get(self, path: str) -> Answer:
@@ -78,9 +91,9 @@ class HttpGetter:
         try:
             reader, writer = self._streams or await self._connect()
             self._streams = reader, writer
-            writer.write(
-                f"GET {self._prefix}{path} HTTP/1.1\r\nHost: {self._netloc}\r\nAccept: */*\r\n\r\n".encode("ascii")
-            )
+            more = "".join(f"{name}: {value}\r\n" for name, value in self._headers().items())
+            head = f"GET {self._prefix}{path} HTTP/1.1\r\nHost: {self._netloc}\r\nAccept: */*\r\n{more}\r\n"
+            writer.write(head.encode("latin-1"))
             answer = _Reading()
             while not answer.complete:
                 answer.feed(await reader.read(_READ_BYTES))

@@ -10,7 +10,7 @@ import asyncio
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
@@ -20,6 +20,7 @@ from evenload.api.keys import ClientKeys, Key, Refused
 from evenload.bus.link import Receipt, Record
 from evenload.collector.reports import Report, Sender, batches, read_report, sender_of
 from evenload.schemas import Batch, encode
+from evenload.settings import InstanceSettings
 from evenload.settings.ingest import IngestSettings
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ class Ingest:
     Attributes:
         counts: reports by answer: `accepted`, `duplicate`, or the code of the error.
         events: accepted events.
-        generations: of the instances, as snapshots tell.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class Ingest:
         *,
         write: Write,
         now_ms: Callable[[], int],
-        known: Callable[[str], bool],
         partition_of: Callable[[str], int],
-        places: "Places | None" = None,
+        generation_of: Callable[[str], int],
+        places_of: "Callable[[Iterable[InstanceSettings]], Places] | None" = None,
     ) -> None:
         """Describe it; `app` serves it.
 
@@ -72,37 +72,45 @@ class Ingest:
             keys: Of the reporters.
             write: Appends to a partition of the telemetry topic, and returns when Kafka has it.
             now_ms: The log's clock.
-            known: Tells whether there is an instance of that id.
             partition_of: By instance.
-            places: Of the instances, for spans; None takes none.
+            generation_of: By instance; reports are about the one that is there now.
+            places_of: Finds instances by address, for spans; None takes none.
         """
         self.counts: Counter[str] = Counter()
         self.events = 0
-        self.generations: dict[str, int] = {}
         self._settings = settings
         self._keys = keys
         self._write = write
         self._now_ms = now_ms
-        self._known = known
+        self._known: frozenset[str] = frozenset()
         self._partition_of = partition_of
-        self._places = places
+        self._generation_of = generation_of
+        self._places_of = places_of
+        self._places: Places | None = None
         self._session = secrets.token_hex(8)
         self._senders: OrderedDict[Sender, Writer] = OrderedDict()
         self._under_way = 0
+
+    def follow(self, instances: Sequence[InstanceSettings]) -> None:
+        """Take reports about these instances from now on."""
+        self._known = frozenset(instance.id for instance in instances)
+        self._places = self._places_of(instances) if self._places_of is not None else None
 
     def app(self) -> web.Application:
         """Return the pages."""
         bytes_max = self._settings.max_body_bytes
         app = web.Application(client_max_size=bytes_max, middlewares=[_in_the_apis_form(self.counts, bytes_max)])
         app.router.add_post("/v1/telemetry", self._telemetry)
-        if self._places is not None:
+        if self._places_of is not None:
             app.router.add_post("/v1/traces", self._traces)
         return app
 
     async def _telemetry(self, request: web.Request) -> web.Response:
         key = self._admit(request)
         body = await request.read()
-        report = read_report(body, request.headers.get("content-type", ""), self._settings.max_events, self._known)
+        report = read_report(
+            body, request.headers.get("content-type", ""), self._settings.max_events, self._known.__contains__
+        )
         written = await self.take(key, report)
         accepted, duplicates = (len(report.events), 0) if written else (0, len(report.events))
         return web.json_response({"accepted": accepted, "duplicates": duplicates}, status=202)
@@ -166,7 +174,7 @@ class Ingest:
                 seq,
                 self._now_ms(),
                 partition_of=self._partition_of,
-                generation_of=lambda instance: self.generations.get(instance, 0),
+                generation_of=self._generation_of,
             )
             await asyncio.gather(*(self._append(partition, batch) for partition, batch in made.items()))
             writer.seq = seq

@@ -4,13 +4,14 @@ import asyncio
 import json
 import logging
 import os
-import random
 import signal
 import time
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
@@ -19,17 +20,23 @@ from evenload.bus.access import cluster_of
 from evenload.bus.emitter import Emitter
 from evenload.bus.forever import Forever
 from evenload.bus.snapshots import SnapshotReader
+from evenload.bus.spool_metrics import SpoolMetrics
 from evenload.bus.start import ensure_start
 from evenload.bus.topics import BusUnavailable, partition_for, topic_names
+from evenload.collector.access import access_of
 from evenload.collector.ingest import Ingest
 from evenload.collector.metrics import CollectorMetrics
 from evenload.collector.peers import Peers
 from evenload.collector.poller import Poller
 from evenload.collector.probes import ProbeServer, Reply
+from evenload.collector.roster import Roster
+from evenload.collector.standing import Standing
 from evenload.collector.watch import Watch
+from evenload.discovery.discovery import Discovery
+from evenload.discovery.metrics import DiscoveryMetrics
 from evenload.routing.log_clock import LogClock
 from evenload.schemas import Event, SnapshotBatch
-from evenload.settings import InstanceSettings, Settings, SettingsError
+from evenload.settings import InstanceSettings, PoolSettings, Settings, SettingsError
 from evenload.settings.base import host_and_port
 from evenload.settings.problems import Problem
 
@@ -40,11 +47,16 @@ log = logging.getLogger(__name__)
 
 UNSENT_MS_MAX = 10_000  # beyond it events only count, so the fleet is no longer seen
 _FLUSH_S = 5.0
+_TICK_S = 1.0
 _TOPICS_S = 10.0
 
 
-def run(settings: Settings) -> None:
+def run(settings: Settings, again: Callable[[], Settings] | None = None) -> None:
     """Poll and publish until SIGTERM or Ctrl-C, then flush and return.
+
+    Args:
+        settings: all of them.
+        again: loads them once more, for SIGHUP, which takes over the pools; without it SIGHUP is ignored.
 
     Raises:
         SettingsError: there is nothing to watch, it is none of its peers, or the metrics port cannot be had.
@@ -56,15 +68,40 @@ def run(settings: Settings) -> None:
     own = settings.collector
     if own.peers and own.advertise not in own.peers:  # for this process only: others may share the file
         raise SettingsError([Problem("settings", "collector.advertise", "must be one of collector.peers")])
-    asyncio.run(_until_signal(settings))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # else one that comes too early ends the process
+    asyncio.run(_until_signal(settings, again))
 
 
-async def _until_signal(settings: Settings) -> None:
-    stop = asyncio.Event()
+async def _until_signal(settings: Settings, again: Callable[[], Settings] | None) -> None:
+    stop, reload = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    await Collector(settings).run(stop)
+    collector = Collector(settings)
+    reloading = None
+    if again is not None:
+        loop.add_signal_handler(signal.SIGHUP, reload.set)
+        reloading = loop.create_task(_reload(collector, again, reload))
+    try:
+        await collector.run(stop)
+    finally:
+        if reloading is not None:
+            loop.remove_signal_handler(signal.SIGHUP)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            reloading.cancel()
+
+
+async def _reload(collector: "Collector", again: Callable[[], Settings], wanted: asyncio.Event) -> None:
+    while True:
+        await wanted.wait()
+        wanted.clear()
+        try:
+            collector.reload(await asyncio.to_thread(again))
+        except SettingsError as error:
+            for problem in error.problems:
+                log.error("not reloaded, nothing has changed: %s", problem)
+        except Exception:
+            log.exception("not reloaded: a fault of the collector")
 
 
 class Collector:
@@ -74,7 +111,9 @@ class Collector:
         emitter: where events go.
         ingest: takes the telemetry of others; None if nobody may report.
         peers: the other collectors, which share the instances.
-        pollers: one per instance whose kind has a metrics page.
+        discovery: says who the instances are.
+        roster: one poller per instance whose kind has a metrics page.
+        standing: who belongs to the fleet, told to the log.
         probes: the pages on `collector.metrics_port`; its port is known once `run` has begun.
     """
 
@@ -88,7 +127,6 @@ class Collector:
         kafka, own = settings.kafka, settings.collector
         self._brokers = cluster_of(kafka, os.environ)
         self._settings = settings
-        self._instances = [instance for pool in settings.pools for instance in pool.instances]
         self.emitter = Emitter(
             self._brokers,
             kafka.topic_prefix,
@@ -97,26 +135,44 @@ class Collector:
             linger_ms_min=own.linger_ms_min,
             linger_ms_max=own.linger_ms_max,
             buffer_events_max=own.buffer_events_max,
+            spool=settings.spool,
         )
         self._reader = SnapshotReader(self._brokers, kafka.topic_prefix, kafka.partitions, self._take)
         self._clock = LogClock(time.time_ns() // 1_000_000, _mono_ms())  # the host's clock until a snapshot comes
         self.peers = Peers(own.advertise or own.name, own.peers)
-        self.pollers = [
-            self._poller(instance, pool.models)
-            for pool in settings.pools
-            for instance in pool.instances
-            if instance.kind != "none"
-        ]
-        self._by_instance = {poller.watch.instance: poller for poller in self.pollers}
+        self.roster = Roster(self._poller, own.poll_ms / 1000)
+        self.standing = Standing(
+            kafka.partitions, settings.discovery.leave_s_max * 1000, self.peers.owns, self._emit_as_is
+        )
+        self.discovery = Discovery(settings, self._follow)
         self.ingest = self._ingest(settings) if own.ingest.listen else None
-        self._tasks: list[Forever] = []
+        self._follow(self.discovery.merged())
+        self._ticker: Forever | None = None
         self._registry = CollectorRegistry()
-        self._registry.register(CollectorMetrics(self.pollers, self.emitter, self.peers, self.ingest))
+        self._registry.register(SpoolMetrics(self.emitter))
+        self._registry.register(CollectorMetrics(lambda: self.pollers, self.emitter, self.peers, lambda: self.ingest))
+        self._registry.register(DiscoveryMetrics(lambda: self.discovery))
         self.probes = ProbeServer(
             own.host,
             own.metrics_port,
             {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics},
         )
+
+    @property
+    def pollers(self) -> list[Poller]:
+        """Those of now."""
+        return list(self.roster.pollers.values())
+
+    def reload(self, settings: Settings) -> None:
+        """Take over the pools of other settings, and how they are discovered.
+
+        Raises:
+            SettingsError: they cannot be; nothing has changed.
+        """
+        if not settings.pools:
+            raise SettingsError([Problem("settings", "pools", "a collector needs at least one pool of instances")])
+        self.discovery.reconfigure(settings)
+        log.info("reloaded: %d pools", len(settings.pools))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then flush."""
@@ -141,17 +197,15 @@ class Collector:
         self.emitter.start()
         self._reader.start()
         self.peers.start()
-        for instance in self._instances:
-            self._emit(Watch(instance.id, 0).joined())
-        poll_s = self._settings.collector.poll_ms / 1000
-        for poller in self.pollers:
-            work = partial(poller.run, random.uniform(0, poll_s))
-            self._tasks.append(Forever(f"poll {poller.watch.instance}", work))
-        log.info("polling %d of %d instances every %.3f s", len(self.pollers), len(self._instances), poll_s)
+        self.roster.start()
+        self.discovery.start()
+        self._ticker = Forever("membership", self._tick)
 
     async def _leave(self) -> None:
-        for task in self._tasks:
-            await task.stop()
+        await self.discovery.close()
+        if self._ticker is not None:
+            await self._ticker.stop()
+        await self.roster.close()
         await self.peers.close()
         await self._reader.close()
         if not await self.emitter.close(_FLUSH_S):
@@ -168,16 +222,15 @@ class Collector:
     def _ingest(self, settings: Settings) -> Ingest:
         kafka, own = settings.kafka, settings.collector.ingest
         telemetry = topic_names(kafka.topic_prefix).telemetry
-        instances = frozenset(instance.id for instance in self._instances)
         assert own.keys_file is not None  # the settings hold this
         return Ingest(
             own,
             read_keys(own.keys_file, "collector.ingest.keys_file"),
             write=partial(self.emitter.link.produce, telemetry),
             now_ms=lambda: self._clock.now_ms(_mono_ms()),
-            known=instances.__contains__,
+            generation_of=self.standing.generation,
             partition_of=lambda instance: partition_for(instance.encode(), kafka.partitions),
-            places=_places(self._instances) if own.traces == "otlp" else None,
+            places_of=_places_of() if own.traces == "otlp" else None,
         )
 
     async def _open(self) -> web.AppRunner | None:
@@ -206,7 +259,22 @@ class Collector:
             except BusUnavailable as error:
                 log.warning("waiting for Kafka: %s", error)
 
-    def _poller(self, instance: InstanceSettings, models: tuple[str, ...]) -> Poller:
+    async def _tick(self) -> None:
+        while True:
+            self.standing.tick(_mono_ms())
+            await asyncio.sleep(_TICK_S)
+
+    def _follow(self, settings: Settings) -> None:
+        """Go over to the instances of these settings: the log hears of them before it hears from them."""
+        poll = self.roster.prepare(settings)
+        self.standing.want(settings, self.discovery.marks(), _mono_ms())
+        poll()
+        if self.ingest is not None:
+            self.ingest.follow([instance for pool in settings.pools for instance in pool.instances])
+        count = sum(len(pool.instances) for pool in settings.pools)
+        log.info("polling %d of %d instances", len(self.roster.pollers), count)
+
+    def _poller(self, instance: InstanceSettings, pool: PoolSettings) -> Poller:
         own = self._settings.collector
         return Poller(
             Watch(instance.id, own.poll_ms, own.stall_s * 1000),
@@ -215,11 +283,16 @@ class Collector:
             self._emit,
             kind=instance.kind,
             metrics_url=instance.metrics_url,
-            models=_served_names(instance, models),
+            models=_served_names(instance, pool.models),
             owned=partial(self.peers.owns, instance.id),
+            access=access_of(instance, os.environ),
         )
 
     def _emit(self, event: Event) -> None:
+        generation = self.standing.generation(event.instance)
+        self._emit_as_is(replace(event, gen=generation) if generation else event)
+
+    def _emit_as_is(self, event: Event) -> None:
         self.emitter.add(event, self._clock.now_ms(_mono_ms()))
 
     def _take(self, partition: int, _offset: int, batch: SnapshotBatch) -> None:
@@ -227,15 +300,18 @@ class Collector:
         now_ms = _mono_ms()
         self._clock.anchor(batch.now_ms, now_ms)
         self.emitter.advise(partition, batch.linger_ms)
+        self.standing.on_batch(batch, now_ms)
         for snapshot in batch.snapshots:
-            if self.ingest is not None:
-                self.ingest.generations[snapshot.state.instance] = snapshot.state.generation
-            if poller := self._by_instance.get(snapshot.state.instance):
+            poller = self.roster.pollers.get(snapshot.state.instance)
+            if poller is not None and self.standing.is_current(snapshot.state):
                 poller.on_snapshot(snapshot.state)
 
     def _not_ready(self) -> list[str]:
         """Return what does not work; empty when all does."""
-        problems = [f"{task.name} is not running" for task in (*self._tasks, *self.peers.tasks) if not task.alive]
+        tasks = [*self.roster.tasks.values(), *self.discovery.tasks, *self.peers.tasks]
+        if self._ticker is not None:
+            tasks.append(self._ticker)
+        problems = [f"{task.name} is not running" for task in tasks if not task.alive]
         if not self.emitter.alive:
             problems.append("the emitter is not running")
         if not self._reader.alive:
@@ -264,10 +340,10 @@ def _served_names(instance: InstanceSettings, models: tuple[str, ...]) -> tuple[
     return () if "*" in models else tuple(names.get(model) or names.get("*") or model for model in models)
 
 
-def _places(instances: list[InstanceSettings]) -> "Places":
+def _places_of() -> "Callable[[Iterable[InstanceSettings]], Places]":
     from evenload.collector.otlp import Places
 
-    return Places(instances)
+    return Places
 
 
 def _mono_ms() -> float:

@@ -1,6 +1,6 @@
 """The collector's own metrics, read off the live objects when Prometheus asks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector as MetricSource
@@ -14,11 +14,21 @@ from evenload.collector.poller import Poller
 class CollectorMetrics(MetricSource):
     """Polling per instance, and telemetry on its way to Kafka."""
 
-    def __init__(self, pollers: Sequence[Poller], emitter: Emitter, peers: Peers, ingest: Ingest | None = None) -> None:
-        self._ingest = ingest
+    def __init__(
+        self,
+        pollers: Callable[[], Sequence[Poller]],
+        emitter: Emitter,
+        peers: Peers,
+        ingest: Callable[[], Ingest | None] = lambda: None,
+    ) -> None:
+        self._ingest_now = ingest
         self._peers = peers
-        self._pollers = pollers
+        self._all = pollers
         self._emitter = emitter
+
+    @property
+    def _pollers(self) -> Sequence[Poller]:
+        return self._all()
 
     def collect(self) -> Iterator[Metric]:
         """Return all families."""
@@ -26,8 +36,8 @@ class CollectorMetrics(MetricSource):
         yield from self._pages()
         yield from self._sharing()
         yield from self._telemetry()
-        if self._ingest is not None:
-            yield from _reports(self._ingest)
+        if (ingest := self._ingest_now()) is not None:
+            yield from _reports(ingest)
 
     def _polling(self) -> Iterator[Metric]:
         by = ["instance"]

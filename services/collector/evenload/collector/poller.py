@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection
 
 from evenload.bus.client_logs import limited_logger
+from evenload.collector.access import Access
 from evenload.collector.engines.adapters import AUTO, Endpoint
 from evenload.collector.engines.page import Page
 from evenload.collector.http_get import GetError, HttpGetter
@@ -42,6 +43,7 @@ class Poller:
         metrics_url: str | None = None,
         models: Collection[str] = (),
         owned: Callable[[], bool] = lambda: True,
+        access: Access | None = None,
     ) -> None:
         """Take what to watch, where it is, the limit of one poll and where events go.
 
@@ -54,12 +56,13 @@ class Poller:
             metrics_url: address of its page, if that is elsewhere.
             models: names of which it must list one to be ready; empty if any will do.
             owned: whether it is for this collector to poll it, now.
+            access: its key and authorities; a page at another address gets the key of nobody.
         """
         self.watch = watch
         self.polls = self.failed = self.dropped = 0
-        self._getter = HttpGetter(url)
+        self._getter = HttpGetter(url) if access is None else HttpGetter(url, access.headers, access.tls)
         self.endpoint, base = Endpoint.of(kind, url, metrics_url)
-        self._pages = self._getter if metrics_url is None else HttpGetter(base)
+        self._pages = self._getter if metrics_url is None else HttpGetter(base, tls=access and access.tls)
         self._timeout_s = timeout_s
         self._emit = emit
         self._models = models

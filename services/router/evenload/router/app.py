@@ -15,6 +15,8 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from evenload.api.errors import ApiError
+from evenload.router.admin import Admin
+from evenload.router.admin_pages import add_admin
 from evenload.router.dispatcher import Dispatcher
 from evenload.router.endpoints import ENDPOINTS, form_of
 from evenload.router.fleet import fleet
@@ -37,6 +39,7 @@ def create_app(
     lifespan: Lifespan | None = None,
     *,
     serves: tuple[Part, ...] = PARTS,
+    admin: Admin | None = None,
 ) -> FastAPI:
     """Return an application for what is not hot.
 
@@ -46,6 +49,7 @@ def create_app(
         metrics: for the metrics page.
         stale_view_ms: age of a snapshot from which the view says stale.
         lifespan: of the server, for one of the applications.
+        admin: what operators may do, part of "pages".
         serves: "api" is `/v1/models`, "pages" is what operators look at; probes are always there.
     """
     openapi_url = "/openapi.json" if "pages" in serves else None  # without it there is no /docs either
@@ -73,6 +77,8 @@ def create_app(
             return entry or _refuse(request, _no_such_model(name))
 
     if "pages" in serves:
+        if admin is not None:
+            add_admin(app, admin, _refuse)
 
         @app.get("/fleet")
         async def get_fleet() -> dict[str, Any]:

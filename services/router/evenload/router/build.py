@@ -9,18 +9,23 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from evenload.api.keys import read_keys
+from evenload.api.keys import ClientKeys, read_keys
 from evenload.bus.access import cluster_of
 from evenload.bus.emitter import Emitter
 from evenload.bus.records import RecordSender
 from evenload.bus.snapshots import SnapshotReader
+from evenload.bus.spool_metrics import SpoolMetrics
 from evenload.bus.topics import partition_for, topic_names
+from evenload.discovery.discovery import Discovery
+from evenload.discovery.metrics import DiscoveryMetrics
+from evenload.router.admin import Admin
 from evenload.router.admission import Admission, Gate
 from evenload.router.app import Lifespan, Part, create_app
 from evenload.router.dispatcher import Dispatcher
 from evenload.router.doors import App, Doors
 from evenload.router.limits import Limits
 from evenload.router.metrics import RouterMetrics
+from evenload.router.outbox import Outbox
 from evenload.router.pool import Place, Pool
 from evenload.router.proxy import Proxy
 from evenload.router.telemetry import Telemetry
@@ -49,7 +54,9 @@ class Router:
         telemetry: its background work; started and stopped by the application's lifespan.
         dispatcher: its heart, for tests and embedding.
         metrics: its metrics.
-        settings: in force; `reload.py` changes them.
+        settings: in force, with the instances that were discovered; `reload.py` changes them.
+        discovery: finds those.
+        admin: what operators may do; always there, with or without keys for it.
         tracing: its spans, if any.
     """
 
@@ -59,6 +66,8 @@ class Router:
     dispatcher: Dispatcher
     metrics: RouterMetrics
     settings: Settings
+    discovery: Discovery
+    admin: Admin | None = None
     tracing: "Tracing | None" = None
 
     def leave(self) -> None:
@@ -88,6 +97,15 @@ def build(
     """
     kafka, router, collector = settings.kafka, settings.router, settings.collector
     brokers = cluster_of(kafka, environ)
+    admin_keys = admin_keys_of(settings)
+
+    def follow(found: Settings) -> None:
+        from evenload.router.reload import adopt  # which needs this module
+
+        adopt(built, found, environ)
+
+    discovery = Discovery(settings, follow, ready_only=True)
+    settings = discovery.merged()
     configs = scoring_configs(settings)
     partitions = {name: partition_for(name.encode(), kafka.partitions) for name in configs}
     mono_ms = _monotonic_ms()
@@ -105,6 +123,7 @@ def build(
         linger_ms_max=collector.linger_ms_max,
         buffer_events_max=collector.buffer_events_max,
         on_ack=on_ack,
+        spool=settings.spool,
     )
     view = FleetView(configs, partitions, emitter.incarnation, wall_ms)
     decisions = RecordSender(
@@ -113,10 +132,12 @@ def build(
         partitions=kafka.partitions,
         linger_ms=DECISIONS_LINGER_MS,
     )
+    outbox = Outbox(decisions.send)
     gate = gate_of(router.admission)
     tracing = tracing or _tracing(router)
     client_keys = None if router.keys_file is None else read_keys(router.keys_file)
     metrics = RouterMetrics()
+    metrics.registry.register(SpoolMetrics(emitter))
     dispatcher = Dispatcher(
         router=router.name,
         pools=pools_of(settings),
@@ -124,7 +145,7 @@ def build(
         view=view,
         log_clock=LogClock(wall_ms, mono_ms),
         emitter=emitter,
-        send_decision=decisions.send,
+        send_decision=outbox.add,
         watch=metrics,
         rng=random.Random(router.seed),
         clock=_monotonic_ms,
@@ -134,12 +155,16 @@ def build(
     def reader_of(on_batch: Callable[[int, int, SnapshotBatch], None]) -> SnapshotReader:
         return SnapshotReader(brokers, kafka.topic_prefix, kafka.partitions, on_batch)
 
-    telemetry = Telemetry(dispatcher, emitter, decisions, reader_of)
+    telemetry = Telemetry(dispatcher, emitter, decisions, reader_of, outbox)
+    telemetry.awaits = lambda: discovery.waiting
+    admin = Admin(dispatcher, discovery, admin_keys)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await telemetry.start()
+        discovery.start()
         yield
+        await discovery.close()
         await telemetry.stop()
         if tracing is not None:
             await tracing.close()
@@ -150,7 +175,13 @@ def build(
 
     def app_for(*serves: Part, lifespan: Lifespan | None = None) -> FastAPI:
         return create_app(
-            dispatcher, telemetry, metrics, lambda: built.settings.router.stale_view_ms, lifespan, serves=serves
+            dispatcher,
+            telemetry,
+            metrics,
+            lambda: built.settings.router.stale_view_ms,
+            lifespan,
+            serves=serves,
+            admin=admin,
         )
 
     apart = router.admin_listen is not None
@@ -158,10 +189,11 @@ def build(
     chooser = dispatcher if tracing is None else tracing.dispatcher(dispatcher)
     proxy = Proxy(app, chooser, limits_of(settings), gate=gate, keys=client_keys)
     metrics.watch_keys(lambda: proxy.keys)
+    metrics.registry.register(DiscoveryMetrics(lambda: discovery))
     front: App = proxy if tracing is None else tracing.front(proxy)
     if apart:
-        front = Doors(front, app_for("pages"), router.admin_address[1])
-    built = Router(front, proxy, telemetry, dispatcher, metrics, settings, tracing)
+        front = Doors(front, app_for("pages"), router.admin_address[1], lambda: proxy.leaving)
+    built = Router(front, proxy, telemetry, dispatcher, metrics, settings, discovery, admin, tracing)
     return built
 
 
@@ -207,6 +239,16 @@ def _pool(pool: PoolSettings, body_bytes_max: int) -> Pool:
             idle_s=pool.timeouts.idle_s,
         ),
     )
+
+
+def admin_keys_of(settings: Settings) -> ClientKeys | None:
+    """Read the operators' keys, if there are to be any.
+
+    Raises:
+        SettingsError: the file is bad.
+    """
+    path = settings.router.admin_keys_file
+    return None if path is None else read_keys(path, "router.admin_keys_file")
 
 
 def admission_of(settings: AdmissionSettings) -> Admission | None:

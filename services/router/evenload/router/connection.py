@@ -28,6 +28,8 @@ BUFFER_LOW_BYTES = 64 * 1024  # at or below it reading resumes
 JOIN_BYTES_MAX = 64 * 1024  # small pieces that wait together are handed out as one
 HEAD_BYTES_MAX = 64 * 1024  # status line and headers; a longer head is an attack or a fault
 
+_FRAMING = (b"content-length", b"transfer-encoding")
+
 Headers = list[tuple[bytes, bytes]]
 
 
@@ -60,6 +62,7 @@ class Connection(asyncio.Protocol):
         "idle_since_s",
         "received_any",
         "reusable",
+        "silent_looks",
         "status",
     )
 
@@ -88,6 +91,7 @@ class Connection(asyncio.Protocol):
         self.complete = False
         self.received_any = False
         self.reusable = False
+        self.silent_looks = 0  # how often somebody has looked since the last byte: `Upstream.silent`
         self._buffered = 0
         self._head_bytes = 0
         self._ignored_head = False
@@ -178,6 +182,16 @@ class Connection(asyncio.Protocol):
             self._paused = False
             self._transport.resume_reading()
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether the socket is not read, so that its silence says nothing."""
+        return self._paused
+
+    def give_up(self, cause: str) -> None:
+        """End the connection at once; whoever reads it gets an `UpstreamReset`."""
+        self._fail(UpstreamReset(cause, sent_any_response=self.received_any))
+        self.abort()
+
     def close(self) -> None:
         """End the connection in order; of no effect when it has ended."""
         self.reusable = False
@@ -253,6 +267,7 @@ class Connection(asyncio.Protocol):
             self.close()
             return None
         self.received_any = True
+        self.silent_looks = 0
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
@@ -318,9 +333,10 @@ class Connection(asyncio.Protocol):
         self.status = status
         self.head_done = True
         self.reusable = self._parser.should_keep_alive()
-        self._until_eof = status not in (204, 304) and not any(
-            name in (b"content-length", b"transfer-encoding") for name, _ in self.headers
-        )
+        self._until_eof = status not in (204, 304)
+        for name, _ in self.headers:
+            if name in _FRAMING:
+                self._until_eof = False
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""

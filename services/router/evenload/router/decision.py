@@ -32,9 +32,11 @@ def describe(
     `views` that the policy was given, and `choice` refers to these. `view` is the fleet view that `views` were read
     from.
     """
-    costs: list[float | None] = [None] * len(views)
-    for index, cost in zip(indices, choice.costs, strict=True):
-        costs[index] = cost
+    costs: list[float | None] = [*choice.costs]
+    if len(indices) != len(views):
+        costs = [None] * len(views)
+        for index, cost in zip(indices, choice.costs, strict=True):
+            costs[index] = cost
     return Decision(
         v=WIRE_VERSION,
         request_id=ask.request_id,

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from evenload.router.admission import Gate
 from evenload.router.decision import describe
+from evenload.router.gone import Gone
 from evenload.router.limits import Limits
 from evenload.router.pool import BYTES_PER_TOKEN, Pool
 from evenload.router.ports import Ask, NoInstance
@@ -22,11 +23,12 @@ from evenload.routing import FleetView, LeaseBook, LogClock, RecordedRng, Reques
 from evenload.routing.backlog import expect, explained_ms
 from evenload.routing.leases import Lease
 from evenload.routing.policy import InstanceView
-from evenload.schemas import Event, FirstToken, Outcome, Overdue, SnapshotBatch, encode
+from evenload.schemas import Decision, Event, FirstToken, Outcome, Overdue, SnapshotBatch
 from evenload.schemas.telemetry import OutcomeKind
 from evenload.scoring import ScoringConfig
 from evenload.scoring.cooling import cooling_left_ms
 
+REFUSED = "refused"  # cause of a `not_ready` of the collector
 UNSENT = 2**62  # the batch number of an event that the full emitter did not take: no snapshot will ever include it
 RATIO_WEIGHT = 0.05
 OTHER_MODEL = "*"  # the label of all models that a pool takes without naming them
@@ -70,7 +72,7 @@ class Dispatcher:
     Args:
         router: configured name.
         clock: monotonic milliseconds.
-        send_decision: takes (key, encoded decision); bounded, never blocks, never raises.
+        send_decision: takes a record; bounded, never blocks, never raises.
     """
 
     router: str
@@ -79,12 +81,13 @@ class Dispatcher:
     view: FleetView
     log_clock: LogClock
     emitter: Emitting
-    send_decision: Callable[[bytes, bytes], object]
+    send_decision: Callable[[Decision], object]
     watch: Watching
     rng: Rng
     clock: Callable[[], float]
     code_digest: str
     book: LeaseBook = field(default_factory=LeaseBook)
+    gone: Gone = field(default_factory=Gone)
     _by_model: dict[str, Pool] = field(default_factory=dict)
     _retired: dict[str, str] = field(default_factory=dict)  # instances that left the settings -> their pool
 
@@ -150,10 +153,10 @@ class Dispatcher:
         if not indices:
             message = "Every instance that serves this model has left the fleet; ask again later."
             raise NoInstance(503, "no_instance", message, 1)
-        if all(views[index].state.cooling_cause == "quota" for index in indices):
-            _raise_if_cooling([views[index] for index in indices], now_ms)
-        rng = RecordedRng(self.rng)
         candidates = views if len(indices) == len(views) else [views[index] for index in indices]
+        if candidates[0].state.cooling_cause == "quota":
+            _raise_if_cooling(candidates, now_ms)
+        rng = RecordedRng(self.rng)
         choice = pool.policy.choose(candidates, asked, now_ms, rng)
         winner = candidates[choice.index].instance
         decision = describe(
@@ -172,12 +175,13 @@ class Dispatcher:
             incarnation=self.emitter.incarnation,
             code_digest=self.code_digest,
         )
-        self.send_decision(request.request_id.encode(), encode(decision))
+        self.send_decision(decision)
         if attempt == 0:
             pool.retries.earn()
         pool.ordinal += attempt == 0  # a retry that took a turn would always take it from the failing one's neighbour
         expected = expect(candidates[choice.index], asked, now_ms)
         lease = self.book.book(winner, request.prompt_tokens, mono_ms, expected)
+        lease.generation = candidates[choice.index].state.generation
         self.watch.chosen(pool.name, winner, choice.reason)
         return Attempt(self, pool, lease, request, attempt)
 
@@ -246,13 +250,16 @@ class Dispatcher:
                 del self._retired[name]
 
     def tick(self) -> None:
-        """Tell of requests that still wait for their first token, and of loads; call every 50 ms or so."""
+        """Tell of requests that still wait for their first token, and of loads; call every 50 ms or so.
+
+        What waits for an instance that is gone is given up.
+        """
         mono_ms = self.clock()
         # All are made before the first is told: each one told makes the view fold again at the next look.
         overdue = [
             Overdue(
                 instance=lease.instance,
-                gen=self.view.generation(lease.instance),
+                gen=lease.generation,
                 age_ms=age_ms,
                 prompt_tokens=lease.prompt_tokens,
                 predicted_ms=self.explained_ms(lease),
@@ -264,8 +271,14 @@ class Dispatcher:
         for report in self.book.reports(mono_ms):
             generation = self.view.generation(report.instance)
             self.tell(replace(report, gen=generation) if generation else report)
+        self.gone.look(mono_ms, self.upstreams, self._refuses)
         if self._retired:
             self._forget_retired()
+
+    def _refuses(self, name: str) -> bool:
+        """Whether the collector says that the instance's port is closed."""
+        state = self.view.read(name, self.book.counts(name), self.log_clock.now_ms(self.clock())).state
+        return not state.ready and state.cause == REFUSED
 
     def explained_ms(self, lease: Lease) -> float | None:
         """Return what a waiting request could have been expected to take, by what is known now."""
@@ -299,6 +312,8 @@ def _raise_if_cooling(views: Sequence[InstanceView], now_ms: int) -> None:
 
     An engine that was busy is asked all the same when nobody else is there: it may have room by now.
     """
+    if any(view.state.cooling_cause != "quota" for view in views):
+        return
     wait_s = _first_cooled_s(views, now_ms)
     if wait_s is not None:
         message = f"The provider's quota for this service is used up; ask again in {wait_s} s."
@@ -345,7 +360,7 @@ class Attempt:
         dispatcher.tell(
             FirstToken(
                 instance=name,
-                gen=dispatcher.view.generation(name),
+                gen=lease.generation,
                 ttft_ms=ttft_ms,
                 prompt_tokens=lease.prompt_tokens,
                 predicted_ms=predicted_ms,
@@ -371,7 +386,7 @@ class Attempt:
         dispatcher = self._dispatcher
         outcome = Outcome(
             instance=self.instance,
-            gen=dispatcher.view.generation(self.instance),
+            gen=self._lease.generation,
             kind=kind,
             status=status,
             cause=cause[:64],

@@ -10,7 +10,7 @@ import msgspec
 from evenload.api.errors import ApiError
 
 from .admission import Gate, Shed
-from .attempt import OVER_TIME, Attempt, Failure, Request
+from .attempt import OVER_TIME, Attempt
 from .classify import Verdict
 from .client import Client
 from .deadline import CODE as OVER_CODE
@@ -18,6 +18,7 @@ from .deadline import MESSAGE as OVER_MESSAGE
 from .deadline import RETRY_REST_S_MIN
 from .limits import Limits
 from .ports import Ask, Dispatcher, Lease, NoInstance
+from .request import Failure, Request
 from .watch import Receive, Watch, Watches
 
 # Causes whose words stay inside: they may have a part of the key, or the account's name.

@@ -4,7 +4,8 @@ Allow-lists: a header that nobody thought of stays out. Hop-by-hop headers are o
 `Connection` names is dropped although it is. The client's credential is for the router; it never goes upstream.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -25,7 +26,7 @@ RESPONSE_ALLOWED = frozenset(
     }
 )
 REQUEST_ID_BYTES_MAX = 128
-_NONE: frozenset[bytes] = frozenset()
+_NAMES_MAX = 256  # clients and upstreams may send any name
 
 
 def request_headers(headers: Iterable[tuple[bytes, bytes]], request_id: bytes) -> Headers:
@@ -33,13 +34,7 @@ def request_headers(headers: Iterable[tuple[bytes, bytes]], request_id: bytes) -
 
     Compression is declined: a compressed stream could not be observed.
     """
-    headers = list(headers)
-    named = _named_by_connection(headers)
-    kept = [
-        (name, value)
-        for name, value in headers
-        if (name in REQUEST_ALLOWED or name.startswith((b"openai-", b"anthropic-"))) and name not in named
-    ]
+    kept = _kept(headers, _goes_up)
     kept.append((b"accept-encoding", b"identity"))
     kept.append((b"x-request-id", request_id))
     return kept
@@ -52,15 +47,8 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]], *, with_length: boo
         headers: of the response.
         with_length: keep content-length; without it the body may be ended early or added to.
     """
-    headers = list(headers)
-    named = _named_by_connection(headers)
-    return [
-        (name, value)
-        for name, value in headers
-        if (name in RESPONSE_ALLOWED or name.startswith((b"openai-", b"x-ratelimit-", b"anthropic-ratelimit-")))
-        and name not in named
-        and (with_length or name != b"content-length")
-    ]
+    kept = _kept(headers, _comes_down)
+    return kept if with_length else [header for header in kept if header[0] != b"content-length"]
 
 
 def request_id_of(headers: Mapping[bytes, bytes]) -> bytes | None:
@@ -71,6 +59,22 @@ def request_id_of(headers: Mapping[bytes, bytes]) -> bytes | None:
     return value if all(0x21 <= byte <= 0x7E for byte in value) else None
 
 
-def _named_by_connection(headers: Headers) -> frozenset[bytes]:
-    values = [value for name, value in headers if name == b"connection"]
-    return frozenset(token.strip().lower() for value in values for token in value.split(b",")) if values else _NONE
+def _kept(headers: Iterable[tuple[bytes, bytes]], passes: Callable[[bytes], bool]) -> Headers:
+    kept: Headers = []
+    named: set[bytes] = set()
+    for header in headers:
+        if passes(header[0]):
+            kept.append(header)
+        elif header[0] == b"connection":
+            named.update(token.strip().lower() for token in header[1].split(b","))
+    return [header for header in kept if header[0] not in named] if named else kept
+
+
+@lru_cache(_NAMES_MAX)
+def _goes_up(name: bytes) -> bool:
+    return name in REQUEST_ALLOWED or name.startswith((b"openai-", b"anthropic-"))
+
+
+@lru_cache(_NAMES_MAX)
+def _comes_down(name: bytes) -> bool:
+    return name in RESPONSE_ALLOWED or name.startswith((b"openai-", b"x-ratelimit-", b"anthropic-ratelimit-"))

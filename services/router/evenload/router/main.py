@@ -61,6 +61,18 @@ class _Server(uvicorn.Server):
         while loop.time() < until_s and not self.interrupted:  # noqa: ASYNC110 - a signal handler may not set an event
             await asyncio.sleep(0.05)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Close the clients' door and drain; the admin port, which is the second, answers until that is over."""
+        sockets = sockets or []
+        admin, self.servers = self.servers[1:], self.servers[:1]
+        try:
+            await super().shutdown(sockets[:1])
+        finally:
+            for server in admin:
+                server.close()
+            for listener in sockets[1:]:
+                listener.close()
+
 
 def run(settings: Settings, again: Callable[[], Settings] | None = None) -> None:
     """Serve until SIGTERM or Ctrl-C, `router.announce_s` longer after SIGTERM; then open streams get `drain_s`.
@@ -75,10 +87,25 @@ def run(settings: Settings, again: Callable[[], Settings] | None = None) -> None
     """
     if not settings.pools:
         raise SettingsError([Problem("settings", "pools", "a router needs at least one pool of instances")])
-    _raise_open_files()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # else one that comes too early ends the process
     environ = dict(os.environ)
     router = build(settings, environ)
+    serve(router, Reloads(router, again, environ) if again else None)
+
+
+def serve(router: Router, reloads: Reloads | None = None) -> None:
+    """Serve a built router, for those who embed it; `run` is this with a router of its own.
+
+    Args:
+        router: built, and not served yet.
+        reloads: what SIGHUP asks for.
+
+    Raises:
+        KeyboardInterrupt: it was ended by Ctrl-C, after everything was put in order.
+        SettingsError: an address cannot be listened on.
+    """
+    settings = router.settings
+    _raise_open_files()
     listeners = [_listen(settings.router.host, settings.router.port, "router.port")]
     if settings.router.admin_listen is not None:
         listeners.append(_listen(*settings.router.admin_address, "router.admin_listen"))
@@ -107,7 +134,7 @@ def run(settings: Settings, again: Callable[[], Settings] | None = None) -> None
     own, incarnation = settings.router, router.dispatcher.emitter.incarnation
     log.info("router %s, incarnation %x, listens on http://%s:%d", own.name, incarnation, own.host, own.port)
     _freeze()
-    server = _Server(config, router, Reloads(router, again, environ) if again else None)
+    server = _Server(config, router, reloads)
     server.run(sockets=listeners)
     if server.interrupted:
         raise KeyboardInterrupt

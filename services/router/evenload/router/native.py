@@ -20,33 +20,34 @@ meanwhile. Deadlines are floats, looked at four times a second by one timer for 
 
 import asyncio
 import math
-from binascii import hexlify
 from collections import deque
-from os import urandom
 from typing import Any
-from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 import httptools
 
 from evenload.api.errors import ApiError
 
-from .native_exchange import Exchange, Headers, status_line
+from .native_exchange import Exchange, Headers
+from .native_scope import address_of, scope_of
 from .server_protocol import (
     BODY_IDLE_S,
     HEAD_S,
     HEADER_BYTES_MAX,
+    NO_HOST,
     NOT_HTTP,
     TOO_SLOW,
     URL_BYTES_MAX,
     headers_too_large,
+    hosts,
+    meaning,
+    refusal,
     url_too_long,
+    without_upgrade,
 )
 
 BODY_HIGH_BYTES = 256 * 1024  # of a body that nobody reads; above it the socket is not read
 LOOK_S = 0.25
-_HOP_UPGRADE = frozenset({b"connection", b"upgrade", b"http2-settings"})
-_ASGI = {"version": "3.0", "spec_version": "2.3"}
 
 _looks: "WeakKeyDictionary[Any, asyncio.TimerHandle]" = WeakKeyDictionary()  # per server: its timer
 
@@ -67,10 +68,10 @@ class HttpProtocol(asyncio.Protocol):
 
     __slots__ = (
         "_app",
-        "_client",
         "_config",
         "_current",
         "_deadline_s",
+        "_ends",
         "_first_piece",
         "_head_bytes",
         "_headers",
@@ -82,8 +83,6 @@ class HttpProtocol(asyncio.Protocol):
         "_piece_bytes",
         "_reading_paused",
         "_refusal",
-        "_scheme",
-        "_server",
         "_upgrade",
         "_url",
         "_waiting",
@@ -106,6 +105,7 @@ class HttpProtocol(asyncio.Protocol):
         self._parser: Any = httptools.HttpRequestParser(self)
         self.transport: asyncio.Transport | None = None
         self._deadline_s = math.inf
+        self._ends: dict[str, Any] = {}  # of the connection, as a scope has them
         self._url = b""
         self._headers: Headers = []
         self._in_head = False
@@ -123,16 +123,18 @@ class HttpProtocol(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None
 
     def __repr__(self) -> str:
-        return f"<HttpProtocol {self._client} current={self._current!r} waiting={len(self._waiting)}>"
+        return f"<HttpProtocol {self._ends} current={self._current!r} waiting={len(self._waiting)}>"
 
     # asyncio.Protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request."""
         self.transport = transport  # type: ignore[assignment]
-        self._client = _address(transport.get_extra_info("peername"))
-        self._server = _address(transport.get_extra_info("sockname"))
-        self._scheme = "https" if transport.get_extra_info("sslcontext") else "http"
+        self._ends = {
+            "server": address_of(transport.get_extra_info("sockname")),
+            "client": address_of(transport.get_extra_info("peername")),
+            "scheme": "https" if transport.get_extra_info("sslcontext") else "http",
+        }
         self.server_state.connections.add(self)
         self._deadline_s = self.loop.time() + self.head_s
         if self.server_state not in _looks:
@@ -158,8 +160,8 @@ class HttpProtocol(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._ignore_upgrade(data[upgrade.args[0] :])
-        except httptools.HttpParserError:  # also what a callback below has raised
-            self._refuse(self._refusal)
+        except httptools.HttpParserError as error:  # also what a callback below has raised
+            self._refuse(meaning(error, data) if self._refusal is NOT_HTTP else self._refusal)
         else:
             incoming = self._incoming
             if incoming is not None:
@@ -257,14 +259,19 @@ class HttpProtocol(asyncio.Protocol):
         if self._piece_bytes > self.piece_bytes_max or not self._first_piece:
             self._measure()
         parser = self._parser
+        version = parser.get_http_version()
+        if version == "1.1" and hosts(self._headers) != 1:
+            self._refusal = NO_HOST
+            raise _Refused
         if parser.should_upgrade():
             self._upgrade = True  # what follows is parsed anew, as if nobody had asked for it
             return
         self._in_head = False
         headers, self._headers = self._headers, []
         method = parser.get_method().decode("ascii")
-        version = parser.get_http_version()
-        scope = self._scope(method, version, headers)
+        scope = scope_of(method, self._url, version, headers)
+        scope.update(self._ends)
+        scope["state"] = self.app_state.copy()
         self._incoming = exchange = Exchange(
             self,
             scope,
@@ -297,31 +304,6 @@ class HttpProtocol(asyncio.Protocol):
             self._resume_reading()
         exchange.start(self._app, self.loop)
 
-    def _scope(self, method: str, version: str, headers: Headers) -> dict[str, Any]:
-        url = self._url
-        if url[:1] == b"/":
-            raw_path, _, query = url.partition(b"?")
-        else:  # absolute form, or "*"
-            parsed = httptools.parse_url(url)
-            raw_path, query = parsed.path or b"/", parsed.query or b""
-        path = raw_path.decode("latin-1")
-        return {
-            "type": "http",
-            "asgi": _ASGI,
-            "http_version": version,
-            "server": self._server,
-            "client": self._client,
-            "scheme": self._scheme,
-            "root_path": "",
-            "method": method,
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": raw_path,
-            "query_string": query,
-            "headers": headers,
-            "state": self.app_state.copy(),
-            "extensions": {},
-        }
-
     def _measure(self) -> None:
         """Refuse a head that is too large; only one that came in large or several pieces is measured."""
         if len(self._url) > self.url_bytes_max:
@@ -340,15 +322,10 @@ class HttpProtocol(asyncio.Protocol):
             self._refuse(url_too_long(self.url_bytes_max) if long_url else headers_too_large(self.header_bytes_max))
 
     def _ignore_upgrade(self, rest: bytes) -> None:
-        """Serve a request as if it had not asked for another protocol, as HTTP allows; Java's client asks for h2c.
-
-        llhttp stops after the head of such a request, so a head without the wish is parsed again, with what follows.
-        """
         method = self._parser.get_method()
         if not self._upgrade or method == b"CONNECT":
             return self._refuse(NOT_HTTP)
-        kept = b"".join([b"%b: %b\r\n" % header for header in self._headers if header[0] not in _HOP_UPGRADE])
-        head = b"%b %b HTTP/%b\r\n%b\r\n" % (method, self._url, self._parser.get_http_version().encode(), kept)
+        head = without_upgrade(method, self._url, self._parser.get_http_version(), self._headers)
         self._parser = httptools.HttpRequestParser(self)
         return self.data_received(head + rest)
 
@@ -356,18 +333,18 @@ class HttpProtocol(asyncio.Protocol):
         """Answer what cannot be parsed, and end the connection; after the answer under way if its request was whole."""
         if self.transport is None or self._lingering:
             return
-        if self._current is None:
-            request_id = b"req-" + hexlify(urandom(12))
-            body = error.body(request_id)
-            headers = [*error.headers(body), (b"x-request-id", request_id), (b"connection", b"close")]
-            lines = b"".join([b"%b: %b\r\n" % header for header in headers])
-            self.transport.write(status_line(error.status) + lines + b"\r\n" + body)
+        current = self._current
+        if current is not None and current is self._incoming and not current.started:
+            current.abandon()  # what cannot be parsed is the rest of its body
+            self._current = current = None
+        if current is None:
+            self.transport.write(refusal(error))
             self._linger()
-        elif self._current is self._incoming:
+        elif current is self._incoming:
             self.end()
         else:
             self._lingering = True
-            self._current.keep_alive = False
+            current.keep_alive = False
 
     def _linger(self) -> None:
         """End our side, and let the peer read before the rest of what it sends makes the kernel reset it."""
@@ -409,13 +386,7 @@ class HttpProtocol(asyncio.Protocol):
             else:
                 self.end()
         elif self._current is self._incoming:
-            exchange = self._current
-            if exchange.started:
-                self.end()
-            else:
-                exchange.abandon()
-                self._current = self._incoming = None
-                self._refuse(TOO_SLOW)
+            self._refuse(TOO_SLOW)
 
 
 def _look(server_state: Any, loop: asyncio.AbstractEventLoop) -> None:
@@ -427,7 +398,3 @@ def _look(server_state: Any, loop: asyncio.AbstractEventLoop) -> None:
         _looks[server_state] = loop.call_later(LOOK_S, _look, server_state, loop)
     else:
         del _looks[server_state]
-
-
-def _address(value: Any) -> tuple[str, int] | None:
-    return (str(value[0]), int(value[1])) if isinstance(value, tuple) else None

@@ -24,6 +24,7 @@ App = Callable[[MutableMapping[str, Any], Any, Any], Awaitable[None]]
 _STATUS_LINES = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode("ascii")) for status in HTTPStatus
 }
+_FRAMING = frozenset({b"content-length", b"connection", b"transfer-encoding"})
 _DISCONNECT = {"type": "http.disconnect"}
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _UNTOLD = -1  # length of a chunked body
@@ -163,6 +164,18 @@ class Exchange:
         else:
             raise RuntimeError(f"{message['type']} is not expected here")
 
+    def whole_body(self) -> bytes | None:
+        """Take what `receive` has not returned of the body; None if more is to come."""
+        if not self._body_whole:
+            return None
+        pieces = self._body
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._taken = True
+        self.unread_bytes = 0
+        self._protocol.body_taken(self)
+        return body
+
     def push(self, data: bytes) -> None:
         """Write a part of the body now; who does it sets `source` and obeys its `pause`."""
         if self._left != _UNTOLD or self._head or self.complete or not self.started:
@@ -185,16 +198,17 @@ class Exchange:
         told = closes = False
         if not self._body_whole:
             self.keep_alive = False  # what is left of the body is not worth reading
-        for name, value in (*self._protocol.server_state.default_headers, *headers):
-            key = name.lower()
-            if key == b"content-length":
-                self._left, told = int(value), True
-            elif key == b"connection":
-                closes = True
-                self.keep_alive = self.keep_alive and value.lower() != b"close"
-            elif key == b"transfer-encoding":
-                raise RuntimeError("the framing of the body is the server's")
-            lines.append(b"%b: %b\r\n" % (name, value))
+        for header in (*self._protocol.server_state.default_headers, *headers):
+            key = header[0].lower()
+            if key in _FRAMING:
+                if key == b"content-length":
+                    self._left, told = int(header[1]), True
+                elif key == b"connection":
+                    closes = True
+                    self.keep_alive = self.keep_alive and header[1].lower() != b"close"
+                else:
+                    raise RuntimeError("the framing of the body is the server's")
+            lines.append(b"%b: %b\r\n" % header)
         if not told and not self._silent:
             if self._framed_by_end:
                 self._left, self.keep_alive = _ENDLESS, False
@@ -247,8 +261,9 @@ class Exchange:
             transport.write(data)
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     async def _run(self, app: App, scope: MutableMapping[str, Any]) -> None:
         try:

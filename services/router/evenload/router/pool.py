@@ -51,6 +51,6 @@ class Pool:
         """Go on from what the pool of this name has counted and learned; its gate stays, with the new bounds."""
         self.ordinal = before.ordinal
         self.bytes_per_token, self.token_error = before.bytes_per_token, before.token_error
-        self.retries.withheld = before.retries.withheld
+        self.retries.inherit(before.retries)
         if self.gate is not None and before.gate is not None:
             before.gate.bounds, self.gate = self.gate.bounds, before.gate

@@ -11,9 +11,7 @@ Reading order: here, `endpoints.py`, `exchange.py` (attempts), `attempt.py` (one
 import asyncio
 import random
 import time
-from binascii import hexlify
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from os import urandom
 from typing import Any
 
 import msgspec
@@ -23,7 +21,6 @@ from evenload.api.keys import ClientKeys, Refused
 
 from . import deadline, trace_context
 from .admission import Gate
-from .attempt import Request
 from .client import Client, Send
 from .endpoints import ENDPOINTS, Endpoint, form_of
 from .exchange import Exchange, Plan
@@ -31,6 +28,7 @@ from .form_fields import FormError, form_fields
 from .headers import request_headers, request_id_of
 from .limits import Limits
 from .ports import Ask, Dispatcher
+from .request import Request
 from .watch import Receive
 from .wire import wire_of
 
@@ -52,6 +50,7 @@ class _Head(msgspec.Struct, gc=False):
     n: int | float | None = None
 
 
+_ids = random.Random()  # seeded by the system: ids have to differ, not to be secret; a system call each costs 1 us
 _decode_head = msgspec.json.Decoder(_Head).decode
 
 
@@ -137,7 +136,11 @@ class Proxy:
                 self.keys.admit(by_name, self._clock())
             until_s = _deadline(by_name[deadline.HEADER]) if deadline.HEADER in by_name else None
             traced = trace_context.TRACEPARENT in by_name or trace_context.TRACESTATE in by_name
-            body = await _read_body(by_name, receive, self.limits.body_bytes_max)
+            body = None if client.wire is None else client.wire.whole_body()
+            if body is None:
+                body = await _read_body(by_name, receive, self.limits.body_bytes_max)
+            elif len(body) > self.limits.body_bytes_max:
+                raise _too_large(self.limits.body_bytes_max)
             plan = self._plan(endpoint, _target(scope), headers, request_id, body, until_s=until_s, traced=traced)
         except (_Unservable, Refused) as refusal:
             return await client.refuse(refusal.error)
@@ -186,7 +189,7 @@ class Proxy:
 
 def own_request_id(headers: Mapping[bytes, bytes]) -> bytes:
     """Return the client's request id if it has a plain one, else a new one."""
-    return request_id_of(headers) or b"req-" + hexlify(urandom(12))
+    return request_id_of(headers) or b"req-%024x" % _ids.getrandbits(96)
 
 
 def _present(first: Gate | None, second: Gate | None) -> tuple[Gate, ...]:

@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterator
 
 from evenload.api.keys import read_keys
 from evenload.bus.topics import partition_for
-from evenload.router.build import Router, admission_of, gate_of, limits_of, pools_of
-from evenload.router.upstream import Upstream
+from evenload.router.build import Router, admin_keys_of, admission_of, gate_of, limits_of, pools_of
 from evenload.router.upstreams import upstreams as upstreams_of
 from evenload.settings import PoolSettings, Settings
 from evenload.settings.problems import Problem, SettingsError
 from evenload.settings.scoring import scoring_configs
 
 # Of the sections that a router reads; the pools are all taken over.
-_APPLIED = frozenset({"max_body_bytes", "keys_file", "admission", "stale_view_ms"})
+_APPLIED = frozenset({"max_body_bytes", "keys_file", "admin_keys_file", "admission", "stale_view_ms"})
 _SECTIONS = ("kafka", "router", "collector", "log")
 
 log = logging.getLogger(__name__)
@@ -54,7 +53,10 @@ class Reloads:
         metrics = self._router.metrics
         try:
             settings = await asyncio.to_thread(self._again)
-            waiting = reload(self._router, settings, self._environ)
+            waiting: list[str] = []
+            self._router.discovery.reconfigure(
+                settings, lambda merged: waiting.extend(reload(self._router, merged, self._environ))
+            )
         except SettingsError as error:
             for problem in error.problems:
                 log.error("not reloaded, nothing has changed: %s", problem)
@@ -65,7 +67,7 @@ class Reloads:
             metrics.reloaded(ok=False)
             return
         metrics.reloaded(ok=True)
-        count = sum(len(pool.instances) for pool in settings.pools)
+        count = sum(len(pool.instances) for pool in self._router.settings.pools)
         log.info("reloaded: %d pools, %d instances", len(settings.pools), count)
         if waiting:
             log.warning("these have changed and need a restart: %s", ", ".join(waiting))
@@ -87,14 +89,13 @@ def reload(router: Router, settings: Settings, environ: dict[str, str]) -> list[
     """
     if not settings.pools:
         raise SettingsError([Problem("settings", "pools", "a router needs at least one pool of instances")])
-    pools = pools_of(settings)
-    configs = scoring_configs(settings)
-    partitions = {name: partition_for(name.encode(), router.settings.kafka.partitions) for name in configs}
     keys = None if settings.router.keys_file is None else read_keys(settings.router.keys_file)
-    upstreams = upstreams_of(settings, environ)
+    admin_keys = admin_keys_of(settings)
+    differing = list(_needs_restart(router.settings, settings))
+    adopt(router, settings, environ)
 
-    _keep_unchanged(upstreams, router, settings)
-    router.dispatcher.reconfigure(pools, upstreams, configs, partitions)
+    if router.admin is not None:
+        router.admin.keys = admin_keys
     proxy = router.asgi
     if keys is not None and proxy.keys is not None:
         keys.inherit(proxy.keys)
@@ -105,18 +106,26 @@ def reload(router: Router, settings: Settings, environ: dict[str, str]) -> list[
         proxy.gate.bounds = bounds
     else:
         proxy.gate = gate_of(settings.router.admission)
-    differing = list(_needs_restart(router.settings, settings))
-    router.settings = settings
     return differing
 
 
-def _keep_unchanged(upstreams: dict[str, Upstream], router: Router, settings: Settings) -> None:
-    """Put the clients in use, with their warm connections, in the place of new ones that would be the same."""
+def adopt(router: Router, settings: Settings, environ: dict[str, str]) -> None:
+    """Go over to the pools of these settings, with their instances.
+
+    Clients of instances that are the same stay, with their warm connections.
+
+    Raises:
+        SettingsError: a pool or an instance's key is bad; nothing has changed.
+    """
+    pools = pools_of(settings)
+    configs = scoring_configs(settings)
+    partitions = {name: partition_for(name.encode(), router.settings.kafka.partitions) for name in configs}
     before, after = _described(router.settings), _described(settings)
-    for name, upstream in upstreams.items():
-        if before.get(name) == after[name]:
-            upstream.close()
-            upstreams[name] = router.dispatcher.upstreams[name]
+    same = {name for name, described in after.items() if before.get(name) == described}
+    kept = {name: one for name, one in router.dispatcher.upstreams.items() if name in same}
+    upstreams = upstreams_of(settings, environ, kept)
+    router.dispatcher.reconfigure(pools, upstreams, configs, partitions)
+    router.settings = settings
 
 
 def _described(settings: Settings) -> dict[str, tuple[PoolSettings, object]]:

@@ -6,10 +6,12 @@ that arrives in one piece, as most do, costs a few attribute accesses more and n
 """
 
 import asyncio
+import re
 from binascii import hexlify
 from os import urandom
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from evenload.api.errors import ApiError
@@ -21,9 +23,12 @@ HEAD_S = 10.0  # from connecting, or from the first byte, to the end of a head
 BODY_IDLE_S = 30.0  # between two pieces of a body
 
 NOT_HTTP = ApiError(status=400, code="invalid_http", message="What came is not a request in HTTP/1.1.")
+NO_HOST = ApiError(status=400, code="missing_host", message="A request needs exactly one Host header; send it.")
+UNKNOWN_METHOD = ApiError(status=501, code="unknown_method", message="The request's method is not known here.")
 TOO_SLOW = ApiError(status=408, code="request_timeout", message="The rest of the request did not come; send it anew.")
 
-
+_REQUEST_LINE = re.compile(rb"[A-Za-z][A-Za-z_-]* [!-~]+ HTTP/1\.\d\r?\n")
+_HOP_UPGRADE = frozenset({b"connection", b"upgrade", b"http2-settings"})
 _log = limited_logger("uvicorn.error")
 
 
@@ -46,6 +51,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._piece_bytes = self._head_bytes = 0
         self._long_head: object = self  # scope of the request whose head came in more than one piece
         self._refusal = NOT_HTTP
+        self._upgrade = False
         self._patience: asyncio.TimerHandle | None = None
 
     @property
@@ -66,27 +72,55 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse, and mind what is still to come."""
         self._piece_bytes = len(data)
-        HttpToolsProtocol.data_received(self, data)
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            return self._ignore_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError as error:  # also what a callback below has raised
+            if self._refusal is NOT_HTTP:
+                self._refusal = meaning(error, data)
+            self.send_400_response("")
         cycle = self.cycle
         if cycle is None or cycle.more_body or cycle.scope is not self.scope:
             self._expect_more()
         elif self._patience is not None:
             self._be_patient()
+        return None
+
+    def on_message_begin(self) -> None:
+        """A request line begins."""
+        self._upgrade = False
+        HttpToolsProtocol.on_message_begin(self)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header, or a trailer, which is dropped."""
+        if self._in_head:
+            HttpToolsProtocol.on_header(self, name, value)
 
     def on_headers_complete(self) -> None:
         """A head has come; only one that came in large or several pieces is measured."""
         if self._piece_bytes > self.piece_bytes_max or self._long_head is self.scope:
             self._measure()
-        HttpToolsProtocol.on_headers_complete(self)
+        if self.parser.get_http_version() == "1.1" and hosts(self.headers) != 1:
+            self._refusal = NO_HOST
+            raise _Refused
+        if self.parser.should_upgrade():
+            self._upgrade = True  # what follows is parsed anew, as if nobody had asked for it
+        else:
+            HttpToolsProtocol.on_headers_complete(self)
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        if not self._upgrade:
+            HttpToolsProtocol.on_message_complete(self)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words are for people, not for programs
         """Refuse what cannot be parsed or was too much, and close."""
+        if self.cycle is not None and not self._in_head and not self.pipeline and not self.cycle.response_started:
+            self._give_up()  # what cannot be parsed is the rest of its body
         if self.cycle is None or self.cycle.response_complete:
-            request_id = b"req-" + hexlify(urandom(12))
-            body = self._refusal.body(request_id)
-            headers = [*self._refusal.headers(body), (b"x-request-id", request_id), (b"connection", b"close")]
-            lines = b"".join(b"%b: %b\r\n" % header for header in headers)
-            self.transport.write(STATUS_LINE[self._refusal.status] + lines + b"\r\n" + body)
+            self.transport.write(refusal(self._refusal))
         # else: an answer to an earlier request is under way, and must not be mixed with this
         self.transport.close()
 
@@ -133,11 +167,24 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse_slow(self) -> None:
         if not self._in_head:
-            self.cycle.disconnected = True  # the application sees a client that left
-            self.cycle.message_event.set()
-            self.cycle.response_complete = True
+            self._give_up()
         self._refusal = TOO_SLOW
         self.send_400_response("")
+
+    def _give_up(self) -> None:
+        """The rest of the body does not come: the application sees a client that left."""
+        self.cycle.disconnected = True
+        self.cycle.message_event.set()
+        self.cycle.response_complete = True
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        method = self.parser.get_method()
+        if not self._upgrade or method == b"CONNECT":
+            return self.send_400_response("")
+        head = without_upgrade(method, self.url, self.parser.get_http_version(), self.headers)
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+        return self.data_received(head + rest)
 
 
 def bounded(protocol: type[asyncio.Protocol], header_bytes_max: int, url_bytes_max: int) -> type[asyncio.Protocol]:
@@ -148,6 +195,39 @@ def bounded(protocol: type[asyncio.Protocol], header_bytes_max: int, url_bytes_m
         "piece_bytes_max": min(header_bytes_max, url_bytes_max),
     }
     return type("Bounded", (protocol,), bounds)
+
+
+def refusal(error: ApiError) -> bytes:
+    """Return the answer to what never became a request; the connection ends with it."""
+    request_id = b"req-" + hexlify(urandom(12))
+    body = error.body(request_id)
+    headers = [*error.headers(body), (b"x-request-id", request_id), (b"connection", b"close")]
+    return STATUS_LINE[error.status] + b"".join([b"%b: %b\r\n" % header for header in headers]) + b"\r\n" + body
+
+
+def without_upgrade(method: bytes, target: bytes, version: str, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Return the head of a request as if it had not asked for another protocol, as HTTP allows.
+
+    Java's client asks for HTTP/2 by Upgrade. llhttp stops after the head of such a request, so its head is to be parsed
+    again without the wish, and what follows after it.
+    """
+    kept = b"".join([b"%b: %b\r\n" % header for header in headers if header[0] not in _HOP_UPGRADE])
+    return b"%b %b HTTP/%b\r\n%b\r\n" % (method, target, version.encode(), kept)
+
+
+def hosts(headers: list[tuple[bytes, bytes]]) -> int:
+    """Return how many Host headers there are."""
+    count = 0
+    for name, _ in headers:
+        if name == b"host":
+            count += 1
+    return count
+
+
+def meaning(error: httptools.HttpParserError, data: bytes) -> ApiError:
+    """Return what to tell a client whose `data` cannot be parsed."""
+    unknown = isinstance(error, httptools.HttpParserInvalidMethodError) and _REQUEST_LINE.match(data)
+    return UNKNOWN_METHOD if unknown else NOT_HTTP
 
 
 def url_too_long(limit: int) -> ApiError:

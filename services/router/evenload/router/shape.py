@@ -10,10 +10,11 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from evenload.settings.instance_keys import Key
+
 from .body_model import Found, find_model, replaced
 from .form_fields import field_spans
 from .headers import Headers
-from .keys import Key
 from .sigv4 import Signer
 
 ANY_MODEL = "*"

@@ -8,6 +8,7 @@ from evenload.bus.forever import Forever
 from evenload.bus.records import RecordSender
 from evenload.bus.snapshots import SnapshotReader
 from evenload.router.dispatcher import Dispatcher
+from evenload.router.outbox import Outbox
 from evenload.schemas import SnapshotBatch
 
 TICK_S = 0.05
@@ -19,13 +20,22 @@ ReaderOf = Callable[[Callable[[int, int, SnapshotBatch], None]], SnapshotReader]
 class Telemetry:
     """Starts and stops the background work of a router and knows whether it runs."""
 
-    def __init__(self, dispatcher: Dispatcher, emitter: Emitter, decisions: RecordSender, reader_of: ReaderOf) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        emitter: Emitter,
+        decisions: RecordSender,
+        reader_of: ReaderOf,
+        outbox: Outbox,
+    ) -> None:
+        self._outbox = outbox
         self._dispatcher = dispatcher
         self._emitter = emitter
         self._decisions = decisions
         self._reader = reader_of(self._take)
         self._ticker: Forever | None = None
         self._leaving = False
+        self.awaits: Callable[[], list[str]] = list  # what has to be known before requests can be served
 
     async def start(self) -> None:
         """Begin; Kafka need not be there."""
@@ -40,6 +50,7 @@ class Telemetry:
         if self._ticker is not None:
             await self._ticker.stop()
         self._dispatcher.tick()
+        self._outbox.flush()
         await self._reader.close()
         await self._decisions.close(DRAIN_S)
         await self._emitter.close(DRAIN_S)
@@ -56,6 +67,7 @@ class Telemetry:
             "snapshot reader": self._reader.alive,
         }
         reasons = [f"the {name} is not running" for name, alive in running.items() if not alive]
+        reasons += [f"instances are not known yet: {source}" for source in self.awaits()]
         return ["the router is leaving", *reasons] if self._leaving else reasons
 
     def counts(self) -> dict[str, float]:
@@ -80,4 +92,5 @@ class Telemetry:
     async def _tick(self) -> None:
         while True:
             self._dispatcher.tick()
+            self._outbox.flush()
             await asyncio.sleep(TICK_S)

@@ -6,17 +6,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from evenload.router.keys import FileKey, FixedKey, Key
 from evenload.router.shape import Shape
 from evenload.router.sigv4 import Signer, Unavailable
 from evenload.router.upstream import Upstream
 from evenload.settings import InstanceSettings, Settings, SettingsError, backend_keys
+from evenload.settings.instance_keys import FileKey, FixedKey, Key
 from evenload.settings.problems import Problem, dotted
 from evenload.settings.providers import read_key, service_of
 
 
-def upstreams(settings: Settings, environ: Mapping[str, str]) -> dict[str, Upstream]:
+def upstreams(
+    settings: Settings, environ: Mapping[str, str], kept: Mapping[str, Upstream] | None = None
+) -> dict[str, Upstream]:
     """Return the client of each instance by its id.
+
+    Args:
+        settings: all of them.
+        environ: where instances' keys are.
+        kept: clients that are used as they are.
 
     Raises:
         SettingsError: a key is missing, `ca_file` cannot be used, or requests cannot be signed; lists all of it.
@@ -27,6 +34,9 @@ def upstreams(settings: Settings, environ: Mapping[str, str]) -> dict[str, Upstr
     problems: list[Problem] = []
     for p, pool in enumerate(settings.pools):
         for i, instance in enumerate(pool.instances):
+            if kept and instance.id in kept:
+                made[instance.id] = kept[instance.id]
+                continue
             try:
                 made[instance.id] = Upstream(
                     instance.url,

@@ -35,6 +35,9 @@ class Wire(Protocol):
     def gone(self) -> bool:
         """Whether nobody can be answered any more."""
 
+    def whole_body(self) -> bytes | None:
+        """Take what `receive` has not returned of the request's body; None if more is to come."""
+
     def respond(self, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
         """Write a whole response; there is none yet."""
 

@@ -40,6 +40,7 @@ class Lease:
         "_counts",
         "awaiting",
         "expected",
+        "generation",
         "held",
         "instance",
         "prompt_tokens",
@@ -54,6 +55,7 @@ class Lease:
         self.prompt_tokens = prompt_tokens
         self.started_ms = started_ms
         self._counts = counts
+        self.generation = 0  # of the instance; what becomes of the request is told of this one, not of a later one
         self.held = self.awaiting = True
         counts.in_flight += 1
         counts.awaiting += 1

@@ -31,6 +31,10 @@ class RetryBudget:
     def __repr__(self) -> str:
         return f"RetryBudget(saved={self._saved:.1f}, withheld={self.withheld})"
 
+    def inherit(self, before: "RetryBudget") -> None:
+        """Go on from what another one has saved and withheld."""
+        self._saved, self._at_ms, self.withheld = before._saved, before._at_ms, before.withheld
+
     def earn(self) -> None:
         """One more request came."""
         self._saved = min(SAVED_MAX, self._saved + self._share)

@@ -14,7 +14,6 @@ The tail is bounded: events beyond 4,096 or older than 10 s are folded into the 
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping
-from itertools import islice
 
 from evenload.routing.leases import Counts
 from evenload.routing.policy import InstanceView
@@ -196,7 +195,9 @@ class _Entry:
     def fold_tail(self) -> None:
         """Bring the folded state up to the newest own event."""
         tail = self.tail
-        newest = tail if self.unfolded == len(tail) else islice(tail, len(tail) - self.unfolded, None)
+        count = len(tail)
+        # From its end: a step from the other would pass thousands of events for each new one while Kafka is away.
+        newest = tail if self.unfolded == count else [tail[index] for index in range(count - self.unfolded, count)]
         self.folded = apply_all(self.folded, newest, self.config)
         self.unfolded = 0
 
@@ -229,6 +230,7 @@ class FleetView:
             partitions: telemetry partition by instance id.
             log_ms: estimate of log time.
         """
+        self._used.clear()
         for name, config in configs.items():
             entry = self._entries.get(name)
             if entry is None:
@@ -242,6 +244,7 @@ class FleetView:
         partition = self._entries.pop(instance).partition
         if not any(entry.partition == partition for entry in self._entries.values()):
             del self._partitions[partition]
+            self._used.clear()
 
     def observe(self, event: Event, seq: int, at_ms: int) -> None:
         """Add an own event, which is part of own batch `seq` of its instance's partition."""

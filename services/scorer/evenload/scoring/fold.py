@@ -94,6 +94,8 @@ def fold(
         if name in skipped:
             continue
         config = config_of(name)
+        # Who belongs to the fleet is a fact, however late it is told; of the rest, what is too old is only counted.
+        aged = batch.age_ms - event.at > config.aged_ms and not isinstance(event, Membership)
         new = changed.get(name)
         if new is None:
             old = states.get(name)
@@ -105,7 +107,7 @@ def fold(
             new = changed[name] = _private(old or fresh(name, log_ms, config), log_ms, config)
             new.as_of = offset
             _remember(new, batch)
-        _change(new, event, batch.age_ms - event.at > config.aged_ms, config, batch.incarnation)
+        _change(new, event, aged, config, batch.incarnation)
     return changed
 
 
@@ -152,8 +154,9 @@ def _change(s: InstanceState, event: Event, aged: bool, config: ScoringConfig, i
         if event.gen <= s.generation:
             s.older_generation += 1
             return
-        _start_generation(s, event.gen, config)
-    if aged and not isinstance(event, Membership):  # who belongs to the fleet is a fact, however late it is told
+        if not aged:
+            _start_generation(s, event.gen, config)
+    if aged:
         s.aged += 1
         return
     _HANDLERS[type(event)](s, event, config, incarnation)
@@ -256,6 +259,7 @@ def _membership(s: InstanceState, event: Membership, config: ScoringConfig, _: i
     if event.change == "ready":
         if not s.ready and s.cause == "refused":
             _restart(s, config)
+            s.damped = config.warmup_score  # the 0 was that of nobody being there, not that of the new process
             s.started_s = None  # whatever the new process says is its own, not one more restart
         s.ready, s.cause = True, ""
     elif event.change == "not_ready":

@@ -4,6 +4,8 @@ Start reading at `models.py` (the sections) and `load.py` (where they come from)
 """
 
 from evenload.settings.base import LogLevel, LogSettings
+from evenload.settings.discovery import DiscoverySettings, SourceSettings
+from evenload.settings.instances import InstanceSettings
 from evenload.settings.kafka import KafkaSecrets, KafkaSecuritySettings, KafkaSettings, kafka_secrets
 from evenload.settings.load import backend_keys, config_path, load_settings
 from evenload.settings.models import (
@@ -16,7 +18,6 @@ from evenload.settings.models import (
 from evenload.settings.pools import (
     ANY_MODEL,
     AdmissionSettings,
-    InstanceSettings,
     PolicyName,
     PoolSettings,
     RetrySettings,
@@ -25,12 +26,14 @@ from evenload.settings.pools import (
 )
 from evenload.settings.problems import Problem, SettingsError
 from evenload.settings.reference import reference
+from evenload.settings.spool import SpoolSettings
 
 __all__ = [
     "ANY_MODEL",
     "AdmissionSettings",
     "BrokerSettings",
     "CollectorSettings",
+    "DiscoverySettings",
     "InstanceSettings",
     "KafkaSecrets",
     "KafkaSecuritySettings",
@@ -46,6 +49,8 @@ __all__ = [
     "ScoringSettings",
     "Settings",
     "SettingsError",
+    "SourceSettings",
+    "SpoolSettings",
     "TimeoutSettings",
     "backend_keys",
     "config_path",

@@ -11,7 +11,7 @@ from evenload.settings.problems import Location, Problem, dotted
 from evenload.settings.suggestions import did_you_mean
 
 # Read by the command line and by the tests, not settings.
-OTHER_NAMES = frozenset({"EVENLOAD_CONFIG", "EVENLOAD_SHARED"})
+OTHER_NAMES = frozenset({"EVENLOAD_ADMIN_KEY", "EVENLOAD_CONFIG", "EVENLOAD_SHARED"})
 OTHER_PREFIX = "EVENLOAD_TEST_"
 
 

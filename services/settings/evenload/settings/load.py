@@ -1,17 +1,18 @@
 """From command line, environment and file to one checked `Settings`, or one error that lists every problem."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from evenload.settings.environment import read_environment
 from evenload.settings.files import FileContent, read_yaml
+from evenload.settings.instances import InstanceSettings
 from evenload.settings.models import Settings
-from evenload.settings.pools import InstanceSettings
 from evenload.settings.problems import Problem, SettingsError, dotted
 from evenload.settings.providers import plain_key, read_key
 from evenload.settings.sources import Sources, nested
@@ -47,7 +48,7 @@ def load_settings(
     try:
         settings = Settings.model_validate(sources.merged())
     except ValidationError as error:
-        problems += [problem for detail in error.errors() for problem in _problems(detail, sources)]
+        problems += list(problems_of(error, sources))
     else:
         problems = [problem for problem in problems if not _is_key_variable(problem, settings)]
     if problems:
@@ -67,6 +68,8 @@ def config_path(config: Path | None, environ: Mapping[str, str]) -> Path | None:
 def backend_keys(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     """Read the keys that the instances want, by instance id; called by what sends requests to them.
 
+    Those of sources' templates are looked for as well: what is missing is then known before an instance is found.
+
     Raises:
         SettingsError: A variable that `api_key_env` names is missing or empty, or a file that `api_key_file` names
             cannot be read or has no key in it.
@@ -76,34 +79,54 @@ def backend_keys(settings: Settings, environ: Mapping[str, str]) -> dict[str, st
     for p, pool in enumerate(settings.pools):
         for i, instance in enumerate(pool.instances):
             try:
-                key = _key_of(instance, environ)
-            except _NoKey as missing:
+                key = key_of(instance, environ)
+            except NoKey as missing:
                 where = dotted(("pools", p, "instances", i, missing.key))
                 problems.append(Problem(missing.source, where, f"the key of instance {instance.id!r} {missing.reason}"))
             else:
                 if key is not None:
                     keys[instance.id] = key
+        for d, source in enumerate(pool.discovery):
+            try:
+                key_of(source.sample, environ)
+            except NoKey as missing:
+                where = dotted(("pools", p, "discovery", d, "template", missing.key))
+                problems.append(Problem(missing.source, where, f"the key of {source.label} {missing.reason}"))
     if problems:
         raise SettingsError(problems)
     return keys
 
 
-class _NoKey(Exception):
+# What people call variables: words with _ between them. Anything else may be the key itself, pasted into its place.
+_VARIABLE = re.compile(r"[A-Z]{1,20}|([A-Z][A-Z0-9]{0,15}|[a-z]{1,15})(_([A-Z0-9]{1,15}|[a-z]{1,15}))+")
+_UNSAID = "; the name of its variable is not repeated, for it looks like a key: the key stands in the variable"
+
+
+class NoKey(Exception):
+    """An instance wants a key, and there is none."""
+
     def __init__(self, source: str, key: str, reason: str) -> None:
         super().__init__(reason)
         self.source, self.key, self.reason = source, key, reason
 
 
-def _key_of(instance: InstanceSettings, environ: Mapping[str, str]) -> str | None:
+def key_of(instance: InstanceSettings, environ: Mapping[str, str]) -> str | None:
+    """Read the key that an instance wants, if it wants one.
+
+    Raises:
+        NoKey: it is missing.
+    """
     if instance.api_key_env is not None:
-        source = f"environment {instance.api_key_env}"
-        text = environ.get(instance.api_key_env, "").strip()
+        name = instance.api_key_env
+        source = f"environment {name}" if _VARIABLE.fullmatch(name) else "environment"
+        text = environ.get(name, "").strip()
         if not text:
-            raise _NoKey(source, "api_key_env", "is missing or empty")
+            about = "is missing or empty" if source.endswith(name) else "is missing or empty" + _UNSAID
+            raise NoKey(source, "api_key_env", about)
         try:
             return plain_key(text)
         except ValueError as error:
-            raise _NoKey(source, "api_key_env", str(error)) from None
+            raise NoKey(source, "api_key_env", str(error)) from None
     if instance.api_key_file is None:
         return None
     try:
@@ -112,7 +135,7 @@ def _key_of(instance: InstanceSettings, environ: Mapping[str, str]) -> str | Non
         reason = f"cannot be read: {error.strerror or type(error).__name__}"
     except ValueError as error:
         reason = str(error)
-    raise _NoKey(f"file {instance.api_key_file}", "api_key_file", reason)
+    raise NoKey(f"file {instance.api_key_file}", "api_key_file", reason)
 
 
 def _is_key_variable(problem: Problem, settings: Settings) -> bool:
@@ -127,7 +150,13 @@ def secret_variables(settings: Settings) -> set[str]:
     return {name for name in (*named, security.password_env, security.key_password_env) if name}
 
 
-def _problems(detail: ErrorDetails, sources: Sources) -> Iterator[Problem]:
+def problems_of(error: ValidationError, sources: Sources, root: type[BaseModel] = Settings) -> Iterator[Problem]:
+    """Say what is wrong, and where it stands; `root` is what was validated."""
+    for detail in error.errors():
+        yield from _problems(detail, sources, root)
+
+
+def _problems(detail: ErrorDetails, sources: Sources, root: type[BaseModel]) -> Iterator[Problem]:
     if detail["type"] == "conflicts":
         for location, reason in detail["ctx"]["problems"]:
             yield Problem(sources.describe(location), dotted(location), reason)
@@ -135,15 +164,15 @@ def _problems(detail: ErrorDetails, sources: Sources) -> Iterator[Problem]:
     if detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]:
         return  # the list is long enough; what is in it is bad, and reported
     location = detail["loc"]
-    yield Problem(sources.describe(location), dotted(location), _reason(detail))
+    yield Problem(sources.describe(location), dotted(location), _reason(detail, root))
 
 
-def _reason(detail: ErrorDetails) -> str:
+def _reason(detail: ErrorDetails, root: type[BaseModel]) -> str:
     """Say what is wrong in the words of a configuration file."""
     location, message = detail["loc"], detail["msg"]
     match detail["type"]:
         case "extra_forbidden":
-            parent = model_at(Settings, location[:-1])
+            parent = model_at(root, location[:-1])
             return "unknown key" + did_you_mean(str(location[-1]), parent.model_fields if parent else ())
         case "missing":
             return "is required"
@@ -158,7 +187,7 @@ def _reason(detail: ErrorDetails) -> str:
             # Most likely it is the key or the password itself.
             what = "key" if location[-1] == "api_key_env" else "password"
             return f"must be the name of an environment variable, of letters, digits and _; the {what} stands in it"
-        case "preset" | "auth" | "header" | "query":
+        case "preset" | "auth" | "header" | "query" | "source":
             return message
         case "literal_error":
             message = f"must be {detail['ctx']['expected']}"

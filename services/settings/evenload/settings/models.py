@@ -10,10 +10,13 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from evenload.settings.base import ListenAddress, LogSettings, Name, Port, Section, host_and_port
+from evenload.settings.discovery import DiscoverySettings
 from evenload.settings.ingest import IngestSettings
+from evenload.settings.instances import base_url
 from evenload.settings.kafka import KafkaSettings, security_conflicts
-from evenload.settings.pools import WEIGHED, AdmissionSettings, PoolSettings, base_url
+from evenload.settings.pools import WEIGHED, AdmissionSettings, PoolSettings
 from evenload.settings.problems import Location
+from evenload.settings.spool import SpoolSettings
 
 ENV_PREFIX = "EVENLOAD_"
 ENV_DELIMITER = "__"
@@ -62,6 +65,11 @@ class RouterSettings(Section):
         None,
         description="File of client keys (`evenload keys new`), read again at SIGHUP; with it only their requests are "
         "served. Null serves everybody.",
+    )
+    admin_keys_file: Path | None = Field(
+        None,
+        description="File of operators' keys, made and read like `keys_file`; with one of them instances are added, "
+        "removed and drained at the operators' port. Null: nobody can.",
     )
     admission: RouterAdmissionSettings = Field(
         default_factory=RouterAdmissionSettings, description="Requests of all pools at once."
@@ -202,9 +210,13 @@ class Settings(BaseSettings):
 
     kafka: KafkaSettings = Field(default_factory=KafkaSettings, description="The Kafka cluster.")
     pools: tuple[PoolSettings, ...] = Field((), max_length=1000, description="What serves which models.")
+    discovery: DiscoverySettings = Field(
+        default_factory=DiscoverySettings, description="How instances come and go while everything runs."
+    )
     router: RouterSettings = Field(default_factory=RouterSettings, description="One router replica.")
     scorer: ScorerSettings = Field(default_factory=ScorerSettings, description="One scorer worker.")
     collector: CollectorSettings = Field(default_factory=CollectorSettings, description="The poller.")
+    spool: SpoolSettings = Field(default_factory=SpoolSettings, description="Telemetry on disk while Kafka is away.")
     broker: BrokerSettings = Field(default_factory=BrokerSettings, description="The embedded Kafka.")
     demo: DemoSettings = Field(default_factory=DemoSettings, description="The demo.")
     log: LogSettings = Field(default_factory=LogSettings, description="Logging of every process.")
@@ -251,6 +263,16 @@ def conflicts(settings: Settings) -> list[tuple[Location, str]]:
             claim(
                 "instance id", instance.id, f"pool {pool.name!r} ({instance.url})", ("pools", p, "instances", i, "id")
             )
+        grows = bool(pool.discovery or settings.discovery.changes_file)
+        if not (pool.instances or grows):
+            found.append((("pools", p, "instances"), "needs at least one instance, or a source in `discovery`"))
+        if (
+            pool.spill_over_ms is not None
+            and not grows
+            and len({instance.priority for instance in pool.instances}) == 1
+        ):
+            reason = "has no effect: all instances have one priority; give those in reserve a higher `priority`"
+            found.append((("pools", p, "spill_over_ms"), reason))
         if pool.retries.backoff_ms > pool.retries.backoff_ms_max:
             found.append((("pools", p, "retries", "backoff_ms_max"), "must not be less than backoff_ms"))
     found += [(("kafka", "security", key), reason) for key, reason in security_conflicts(settings.kafka.security)]

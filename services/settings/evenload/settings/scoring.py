@@ -5,10 +5,11 @@ from collections.abc import Callable
 import msgspec
 
 from evenload.scoring import ScoringConfig
+from evenload.settings.discovery import pool_in
 from evenload.settings.models import Settings
 from evenload.settings.pools import PoolSettings
 
-# An instance that no pool names (it left the file, or a producer is ahead of us) is scored by the usable form.
+# An instance of no pool (it left the file, or a producer is ahead of us) is scored by the usable form.
 UNKNOWN = ScoringConfig(evidence="censored")
 
 _PUBLISHED_POLICIES = frozenset({"health", "peak-ewma"})
@@ -29,10 +30,15 @@ def scoring_configs(settings: Settings) -> dict[str, ScoringConfig]:
 
 
 def config_of(settings: Settings) -> Callable[[str], ScoringConfig]:
-    """Return the function from instance id to scoring config that the fold takes; `UNKNOWN` for ids of no pool."""
+    """Return the function from instance id to scoring config that the fold takes.
+
+    A discovered instance, which is in no list, is scored as its pool, which its id names; `UNKNOWN` for all others.
+    """
     configs = scoring_configs(settings)
+    by_pool = {pool.name: pool_scoring(pool) for pool in settings.pools}
 
     def of(instance: str) -> ScoringConfig:
-        return configs.get(instance, UNKNOWN)
+        config = configs.get(instance)
+        return by_pool.get(pool_in(instance), UNKNOWN) if config is None else config
 
     return of

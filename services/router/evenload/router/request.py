@@ -1,0 +1,43 @@
+"""What is sent upstream, and what is left of an attempt that gave the client nothing."""
+
+import msgspec
+
+from .classify import Verdict
+from .headers import Headers
+from .sse import SseObserver
+from .sse_chat import ChatObserver
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What is sent upstream, the same for each attempt.
+
+    Attributes:
+        stream: the client wants events.
+        choices: how many answers it wants.
+        observer: of the events that come.
+    """
+
+    path: bytes
+    headers: Headers
+    body: bytes
+    stream: bool
+    choices: int = 1
+    observer: type[SseObserver] = ChatObserver
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """An attempt that gave the client nothing.
+
+    Attributes:
+        verdict: what it means.
+        instance: where it happened.
+        status: of the upstream's error, 0 if there was none to pass on.
+        headers: of it, filtered.
+        body: of it.
+    """
+
+    verdict: Verdict
+    instance: str
+    status: int = 0
+    headers: Headers = []
+    body: bytes = b""

@@ -1,0 +1,50 @@
+"""What a JSON answer that is whole says of itself: an error inside a 200, and the tokens that were counted. Pure."""
+
+from typing import Any
+
+import msgspec
+
+from .sse import count_of
+
+
+class Usage(msgspec.Struct, gc=False):
+    """The field `usage`, in either API's form."""
+
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
+    input_tokens: Any = None
+    output_tokens: Any = None
+    cache_creation_input_tokens: Any = None
+    cache_read_input_tokens: Any = None
+
+    @property
+    def prompt(self) -> int | None:
+        """All tokens of the prompt; Anthropic counts those of its cache apart."""
+        if self.prompt_tokens is not None:
+            return count_of(self.prompt_tokens, None)
+        new = count_of(self.input_tokens, None)
+        created, read = count_of(self.cache_creation_input_tokens, 0), count_of(self.cache_read_input_tokens, 0)
+        return None if new is None else new + (created or 0) + (read or 0)
+
+    @property
+    def output(self) -> Any:
+        """Tokens of the answer."""
+        return self.output_tokens if self.completion_tokens is None else self.completion_tokens
+
+
+class Answer(msgspec.Struct, gc=False):
+    """What is looked at of an answer."""
+
+    usage: Usage | None = None
+    error: Any = None
+
+
+_decode = msgspec.json.Decoder(Answer).decode
+
+
+def read_answer(body: bytes) -> Answer:
+    """Return what an answer says; nothing if it is no JSON object, or another one."""
+    try:
+        return _decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return Answer()
