@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -123,7 +124,7 @@ async def test_a_router_takes_new_settings_under_load_and_ignores_bad_ones(tmp_p
 
 async def test_while_a_router_drains_operators_still_see_it(tmp_path: Path) -> None:
     lines: list[str] = []
-    slow = [SSE_HEAD, chunk(role() + content("a")), Stall(2.5), chunk(content("b") + finish() + DONE), END]
+    slow: list[Any] = [SSE_HEAD, chunk(role() + content("a")), Stall(2.5), chunk(content("b") + finish() + DONE), END]
     async with ScriptedUpstream(slow) as engine:
         public, admin = ports.choose_free("127.0.0.1"), ports.choose_free("127.0.0.1")
         pool = {"name": "p", "models": ["m"], "instances": [{"url": engine.url, "kind": "none"}]}

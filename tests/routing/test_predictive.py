@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from evenload.routing import POLICIES, InstanceView, Request
+from evenload.routing.affinity import home_of
 from evenload.routing.backlog import REPORT_AGE_MS, expect, explained_ms, work_before
 from evenload.routing.predictive import Predictive
-from evenload.routing.predictive_cost import UNKNOWN_BASE_MS, Constants, costs_ms, tie_width
+from evenload.routing.predictive_constants import Constants
+from evenload.routing.predictive_cost import costs_ms
+from evenload.routing.predictive_fleet import UNKNOWN_BASE_MS
 from evenload.routing.retest import AFTER_MS, GROWTH, SHARE, due
 from evenload.scoring.prediction import work_of
 from tests.routing.views import NOW_MS, view
@@ -33,7 +36,7 @@ def provider(name: str, load: dict[str, int] | None = None, **known: object) -> 
 
 
 def costs(*views: InstanceView, request: Request = REQUEST, **constants: float) -> list[float]:
-    return costs_ms(views, request, NOW_MS, Constants(**constants))  # type: ignore[arg-type]
+    return costs_ms(views, request, NOW_MS, Constants(**constants))[0]  # type: ignore[arg-type]
 
 
 def test_the_cost_of_idle_engines_is_the_predicted_ttft() -> None:
@@ -53,6 +56,48 @@ def test_prompts_that_await_their_first_token_count_by_their_tokens() -> None:
 def test_what_the_cache_holds_need_not_be_computed() -> None:
     assert work_before(engine("a", {"cached_tokens": 600}), REQUEST, NOW_MS, 0.03) == work_of(400.0)
     assert work_before(engine("a", {"cached_tokens": 4000}), REQUEST, NOW_MS, 0.03) == 0.0
+
+
+def test_requests_that_begin_alike_meet_unless_their_home_is_busy() -> None:
+    """Every router takes a part of such a prompt for cached at the same instance, whoever has asked there."""
+    fleet = [engine(name) for name in "abcd"]
+    homes = {}
+    for prefix in range(1, 41):
+        request = Request(prompt_tokens=4000, prefix=prefix)
+        found = costs(*fleet, request=request)
+        homes[prefix] = home_of(fleet, prefix)
+        assert found.index(min(found)) == homes[prefix]
+        assert found[homes[prefix]] == pytest.approx(40.0 + 0.03 * work_of(0.4 * 4000))
+        assert Predictive().choose(fleet, request, NOW_MS, random.Random(prefix)).index == homes[prefix]
+        assert len(set(costs(*fleet, request=request, home=0))) == 1
+        load = {"awaiting_tokens": 9000}
+        busy = [engine(name, load if at == homes[prefix] else {}) for at, name in enumerate("abcd")]
+        assert Predictive().choose(busy, request, NOW_MS, random.Random(prefix)).index != homes[prefix]
+    spread = Counter(home_of(fleet, prefix) for prefix in range(1, 4001))
+    assert all(900 < count < 1100 for count in spread.values())
+    fewer = {prefix: home_of(fleet[:3], prefix) for prefix in homes}
+    assert all(fewer[prefix] == home for prefix, home in homes.items() if home < 3)  # nobody else's moved
+
+
+def test_what_is_known_to_be_cached_harms_nobody_and_long_is_what_is_long_beside_the_others() -> None:
+    held = {"in_flight": 10, "in_flight_tokens": 10_000, "others_in_flight": 10, "others_in_flight_tokens": 10_000}
+    request = Request(prompt_tokens=16_000)
+    known, unknown = costs(engine("a", held | {"cached_tokens": 15_900}), engine("b", held), request=request)
+    alone, same = costs(engine("a", held), engine("b", held), request=request, harm_strangers=0)
+    assert alone == same
+    short = costs(engine("a", held), engine("b", held), request=Request(prompt_tokens=100), harm_strangers=0)[0]
+    assert known == pytest.approx(short, rel=0.01)
+    assert unknown > 1.5 * alone  # of which the harm is a good part
+    longer = held | {"in_flight_tokens": 160_000, "others_in_flight_tokens": 160_000}  # all others are as long
+    harms = []
+    for load, factor in ((held, 2.0), (longer, 0.0), (longer, 2.0)):
+        views = [engine("a", load), engine("b", load)]
+        with_harm, without = (
+            costs(*views, request=request, long_usual=factor, harm_strangers=weight)[0] for weight in (24.0, 0.0)
+        )
+        harms.append(with_harm - without)
+    assert harms[0] == pytest.approx(harms[1])  # among short ones nothing changes
+    assert harms[2] / harms[1] == pytest.approx((24_000 / 48_000) ** 2)
 
 
 def test_other_replicas_prompts_count_less_what_was_computed_since_the_report() -> None:
@@ -94,6 +139,12 @@ def test_old_words_on_other_replicas_move_nobody() -> None:
         cheap, dear = costs(idle, busy)
         seen[age_ms] = dear - cheap
     assert seen[0] == seen[200] > seen[600] > seen[1000] == seen[60_000] == 0.0
+    idle.snapshot_ms = busy.snapshot_ms = NOW_MS  # new snapshots of old words: own events that are not in them tell
+    for age_ms in (0, 200, 600, 1000, 60_000):
+        idle.pending_ms = busy.pending_ms = NOW_MS - age_ms
+        cheap, dear = costs(idle, busy)
+        assert dear - cheap == seen[age_ms]
+    idle.pending_ms = busy.pending_ms = None
     idle.snapshot_ms = None  # nothing was told of one: it is taken for the mean of the others
     busy.snapshot_ms = NOW_MS
     cheap, dear = costs(idle, busy)
@@ -201,6 +252,16 @@ def test_machines_of_other_speed_are_believed_and_noise_is_not() -> None:
     assert fleet[2] > 2.0 * fleet[0]
 
 
+def test_what_few_samples_say_keeps_nobody_away() -> None:
+    """As seen in S11: who gets a few long prompts only learns a high base, and is sent nothing else for ever after."""
+    fleet = [engine(name) for name in "abc"]
+    for weight, least, most in ((4.9, 0.0, 0.0), (30.0, 14.1, 14.2), (300.0, 38.0, 40.0)):
+        usual, *_, odd = costs(*fleet, engine("odd", base_ms=80.0, fit_weight=weight))
+        assert least <= odd - usual <= most
+    usual, *_, odd = costs(*fleet, engine("odd", base_ms=80.0, fit_weight=10.0), few_samples=0)
+    assert odd - usual > 35.0
+
+
 def test_an_overloaded_engine_that_taught_a_token_cost_of_nothing_draws_no_herd() -> None:
     """As seen in S5: 529 ms + 0 per token, learned at the start, and every long prompt went there."""
     views = [engine(name) for name in "abcdefg"]
@@ -249,8 +310,9 @@ def crowd(own: int, others: tuple[int, int, int, int], **known: object) -> list[
 def test_ties_widen_where_own_traffic_fills_less_than_one_instance(
     own: int, others: tuple[int, int, int, int], width: float
 ) -> None:
-    assert tie_width(crowd(own, others), Constants()) == pytest.approx(width)
-    assert tie_width(crowd(own, others), Constants(tie_crowded=0)) == 0.02
+    views = crowd(own, others)
+    assert costs_ms(views, REQUEST, NOW_MS, Constants())[1] == pytest.approx(width)
+    assert costs_ms(views, REQUEST, NOW_MS, Constants(tie_crowded=0))[1] == 0.02
 
 
 def test_a_replica_among_very_many_spreads_its_requests_but_not_to_who_is_slow() -> None:

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from evenload.routing import InstanceView, Request
 from evenload.routing.backlog import work_before
 from evenload.routing.predictive import Predictive
-from evenload.routing.predictive_cost import Constants, costs_ms
+from evenload.routing.predictive_constants import Constants
+from evenload.routing.predictive_cost import costs_ms
 from evenload.schemas import Outcome, encode
 from evenload.scoring import apply
 from tests.routing.views import NOW_MS, view
@@ -48,6 +49,7 @@ loads = st.fixed_dictionaries(
         "others_awaiting_tokens": tokens,
         "cached_tokens": st.integers(0, 200_000),
         "snapshot_ms": st.none() | st.integers(NOW_MS - 100_000, NOW_MS),
+        "pending_ms": st.none() | st.integers(NOW_MS - 100_000, NOW_MS),
     }
 )
 
@@ -62,7 +64,7 @@ def fleets(draw: st.DrawFn) -> list[InstanceView]:
 
 
 def costs(views: list[InstanceView], request: Request) -> list[float]:
-    return costs_ms(views, request, NOW_MS, Constants())
+    return costs_ms(views, request, NOW_MS, Constants())[0]
 
 
 @FIXED

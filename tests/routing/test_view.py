@@ -185,6 +185,28 @@ def test_without_kafka_the_view_goes_on_with_its_own_tail_within_bounds() -> Non
     assert seen.score == pytest.approx(99.7, abs=0.3)
 
 
+def test_the_oldest_own_event_that_no_snapshot_includes_tells_how_old_the_words_are() -> None:
+    world = World()
+    world.published = {}
+    assert world.view.read("a", Counts(), T0).pending_ms is None
+    for step in range(3):
+        world.now = T0 + 100 * step
+        world.observe("a", 50.0)
+        world.close_batch()
+    assert world.view.read("a", Counts(), T0 + 900).pending_ms == T0
+    assert world.view.read("b", Counts(), T0 + 900).pending_ms is None
+    world.deliver()
+    world.deliver()
+    world.score(9)
+    world.now = T0 + 900
+    world.publish(["a"])
+    assert world.view.read("a", Counts(), T0 + 900).pending_ms == T0 + 200
+    folded = FleetView({"a": DEFAULT}, {"a": 0}, ME, T0)
+    for number in range(TAIL_EVENTS_MAX + 9):  # beyond the tail's bound: the first are in the base, but in no snapshot
+        folded.observe(Outcome(instance="a", kind="ok"), number, T0 + number)
+    assert folded.read("a", Counts(), T0 + 9000).pending_ms == T0
+
+
 def test_a_never_seen_instance_starts_at_the_warm_up_score() -> None:
     """F33."""
     view = FleetView({"a": DEFAULT}, {"a": 0}, ME, T0)

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from evenload.bench.ablations import ABLATIONS, Ablation, commands
-from evenload.routing.predictive_cost import Constants
+from evenload.routing.predictive_constants import Constants
 from evenload.sim import metrics
 from evenload.sim.policies import make_policy
 from evenload.sim.scenarios import SCENARIOS

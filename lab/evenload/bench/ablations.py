@@ -26,6 +26,10 @@ class Ablation:
 
 
 ABLATIONS: Final = (
+    Ablation("words as old as what they lack", "predictive:content_age=0", ("s10-stale-5000", "s10-disorder")),
+    Ablation("doubt of few samples", "predictive:few_samples=0", ("s11-r8", "s1-u85", "s3-mixed")),
+    Ablation("prompts that begin alike meet", "predictive:home=0", ("s12-32b-synthetic-x2", "s12-32b-conversation-x2")),
+    Ablation("long beside the others", "predictive:long_usual=0", ("s12-32b-synthetic-x2", "s5-long")),
     Ablation("requests that await a first token", "predictive:awaiting=0", ("s7-step", "s7-step-r1"), "harmed_share"),
     Ablation("even decoders", "predictive:load=0,load_square=0", ("s1-u85", "s3-mixed"), "tpot_p99_ms"),
     Ablation("each replica's own instances", "predictive:strangers=0", ("s1-u85", "s11-r8", "s3-mixed")),

@@ -38,7 +38,7 @@ How to read it: figures are medians over seeds, in brackets the 95 % interval fr
 seed by seed, since all policies meet the same arrivals, sizes and luck. Within 10 % is a tie. Failed, refused and
 timed-out requests count as an infinite TTFT. Regret is 0 for the oracle and 1 for least-connections; the oracle places
 one request at a time, a yardstick and not a bound, hence figures below 0, above all beyond the knee. In this arm
-every policy has the router's retries and exclusions; `--arm bare` has none."""
+every policy has the router's retries and exclusions, but not its budget of retries; `--arm bare` has none."""
 
 
 def document(

@@ -13,6 +13,7 @@ from evenload.sim.policies import policy_name
 
 BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, GREY, BLACK = "#E69F00", "#56B4E9", "#808080", "#000000"
+BROWN = "#7A4A1E"  # not one of theirs: the regret plot has more policies than they have colours
 DPI: Final = 100
 RC: Final = {
     "font.size": 9.0,
@@ -43,7 +44,7 @@ LOOKS: Final = {
     "health-ramp": Look(PURPLE, "-", "v"),
     "peak-ewma-decay": Look(ORANGE, "-", "P"),
     "prequal": Look(SKY, "-", "X"),
-    "dynamo": Look(GREEN, "--", "<"),
+    "dynamo": Look(BROWN, "--", "<"),
     "sglang-cache-aware": Look(ORANGE, "--", ">"),
     "llm-d": Look(PURPLE, "--", "p"),
     "vllm-dp": Look(SKY, "--", "h"),

@@ -80,7 +80,7 @@ class Replica:
         views = [read(name, counts(name), now_ms) for name in self._names]
         if self.prefixes is not None and job.hashes:
             self._note_cached(views, job)
-        request = Request(prompt_tokens=job.prompt_tokens, ordinal=self._ordinal, tried=tried)
+        request = Request(prompt_tokens=job.prompt_tokens, ordinal=self._ordinal, prefix=_prefix_of(job), tried=tried)
         indices = list(range(len(views))) if self._arm == "bare" else eligible(views, request, now_ms)[0]
         if self._oracle is not None:
             index, probe = self._oracle.choose(job, indices, mono_ms), False
@@ -165,6 +165,11 @@ class Replica:
         mono_ms = self._timeline.now_ms
         self._clock.anchor(batch.now_ms, mono_ms)
         self.view.take(offset, batch, mono_ms)
+
+
+def _prefix_of(job: Job) -> int:
+    """Return the hash of the first two blocks, never 0: the first alone may be a system prompt that all share."""
+    return 1 + job.hashes[1 if len(job.hashes) > 1 else 0] if job.hashes else 0
 
 
 def _lanes(path: Path, names: Sequence[str], partitions: Mapping[str, int], incarnation: int) -> dict[str, Lane]:

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -178,6 +178,30 @@ def test_what_goes_bad_after_it_was_counted_is_counted_as_lost(tmp_path: Path) -
     first.write_bytes(data)
     assert drained(spool) == list(range(1, 40))
     assert (spool.lost_events, spool.damages, spool.records) == (4, 1, 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_file_cut_anywhere_or_flipped_anywhere_costs_what_was_there_and_nothing_else(draw: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        spool = opened(folder)
+        positions = spool.append([entry(n) for n in range(40)], ROOM)
+        spool.close()
+        path = draw.draw(st.sampled_from(sorted(folder.glob("*.segment"))))
+        ends = [(n, end) for n, (number, end) in enumerate(positions) if number == int(path.stem)]
+        data = bytearray(path.read_bytes())
+        at = draw.draw(st.integers(0, len(data) - 1))
+        if draw.draw(st.booleans()):
+            lost = {n for n, end in ends if end > at}
+            path.write_bytes(data[:at])
+        else:
+            lost = {min(n for n, end in ends if end > at)}
+            data[at] ^= draw.draw(st.integers(1, 255))
+            path.write_bytes(data)
+        again = opened(folder)
+        again.append([entry(40)], ROOM)
+        assert drained(again) == [n for n in range(41) if n not in lost]
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 5_000, b"not a segment", b"\xc1EVS\xff\xff\xff\xff"])

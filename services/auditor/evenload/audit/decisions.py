@@ -112,9 +112,10 @@ class DecisionAudit:
         _same(f"config of {name}", decision.config_digest, digest(config))
         partition = self._partition_of(name)
         as_of, taken_ms, state = self._snapshots.newest(name, decision.offsets.get(partition, -1))
+        pending_ms: int | None = None
         for tail in decision.tails:
             if tail.partition == partition:
-                state = self._with_tail(decision, tail, state, as_of)
+                state, pending_ms = self._with_tail(decision, tail, state, as_of)
         state = at(state, decision.now_ms, config)
         return InstanceView(
             instance=name,
@@ -131,12 +132,16 @@ class DecisionAudit:
             others_awaiting_tokens=candidate.others_awaiting_tokens,
             cached_tokens=candidate.cached_tokens,
             snapshot_ms=taken_ms,
+            pending_ms=pending_ms,
             weight=candidate.weight,
             priority=candidate.priority,
         )
 
-    def _with_tail(self, decision: Decision, tail: Tail, state: InstanceState, as_of: int) -> InstanceState:
-        config = self._config_of(state.instance)
+    def _with_tail(
+        self, decision: Decision, tail: Tail, state: InstanceState, as_of: int
+    ) -> tuple[InstanceState, int | None]:
+        """Return the state with own events on top, and when the first of them was observed."""
+        config, first_ms = self._config_of(state.instance), None
         for seq in range(tail.first, tail.last + 1):
             found = self._own.get((decision.incarnation, tail.partition, seq))
             if found is None:
@@ -147,8 +152,10 @@ class DecisionAudit:
             events = batch.events[: tail.last_events] if seq == tail.last else batch.events
             for event in events:
                 if event.instance == state.instance and not isinstance(event, RouterLoad):
-                    state = apply(state, event, batch.view_ms + event.at, config)
-        return state
+                    observed_ms = batch.view_ms + event.at
+                    first_ms = observed_ms if first_ms is None else first_ms
+                    state = apply(state, event, observed_ms, config)
+        return state, first_ms
 
 
 def _same(what: str, recorded: object, recomputed: object) -> None:

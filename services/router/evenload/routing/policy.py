@@ -54,11 +54,13 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         ordinal: how many requests this router dispatched to the pool before (for round robin).
+        prefix: hash of the prompt's beginning, which the requests of one conversation share; 0 where it is not known.
         tried: instances that earlier attempts of the request used.
     """
 
     prompt_tokens: int = 0
     ordinal: int = 0
+    prefix: int = 0
     tried: tuple[str, ...] = ()
 
 
@@ -73,6 +75,8 @@ class InstanceView(Struct, kw_only=True, gc=False):
             others_in_flight_tokens, others_awaiting_tokens.
         cached_tokens: prompt tokens of this request that the instance probably has in its prefix cache (`prefixes.py`).
         snapshot_ms: log time of the snapshot below it, None when there was none yet.
+        pending_ms: when the oldest of the own events was observed that this snapshot does not include, None when it
+            includes all: what others reported since then is not in it either.
         weight: its share: it is treated like so many instances, each with that part of its load (`weights.py`).
         priority: its tier, 0 first (`tiers.py`).
     """
@@ -91,6 +95,7 @@ class InstanceView(Struct, kw_only=True, gc=False):
     others_awaiting_tokens: int = 0
     cached_tokens: int = 0
     snapshot_ms: int | None = None
+    pending_ms: int | None = None
     weight: float = 1.0
     priority: int = 0
 

@@ -7,8 +7,8 @@ weight. Rare single re-tests find out whether a shunned instance has healed (`re
 (`evenload.scoring.slowness`) is lifted by one good answer; there is no ramp, because the balancing itself bounds a
 newcomer: it is dear as soon as its share of requests awaits a token.
 
-What it does not handle: prompts whose prefix is cached count less (`cached_tokens`), but nothing is done to make
-prefixes meet their cache; requests are never held back or hedged.
+What it does not handle: what other routers' prompts left in a cache, unless the beginning of prompts is known
+(`affinity.py`; the router does not hash prompts yet); requests are never held back or hedged.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from evenload.routing.policy import Choice, InstanceView, Request, Rng
-from evenload.routing.predictive_cost import Constants, costs_ms, tie_width
+from evenload.routing.predictive_constants import Constants
+from evenload.routing.predictive_cost import costs_ms
 from evenload.routing.retest import due
 from evenload.routing.weights import draw, total_of, weights_of
 
@@ -44,10 +45,10 @@ class Predictive:
     def choose(self, candidates: Sequence[InstanceView], request: Request, now_ms: int, rng: Rng) -> Choice:
         """Return the cheapest, or a candidate that is to be re-tested."""
         k = self.constants
-        costs = costs_ms(candidates, request, now_ms, k)
+        costs, tie = costs_ms(candidates, request, now_ms, k)
         if len(costs) == 1:
             return Choice(index=0, reason="only", probability=1.0, costs=costs)
-        tie, weights = tie_width(candidates, k), weights_of(candidates)
+        weights = weights_of(candidates)
         test = due(candidates, now_ms, k.retest_share, k.retest_after_ms, k.retest_growth)
         if test is None:
             return _least(costs, tie, weights, rng)

@@ -82,6 +82,7 @@ class _Entry:
         "base",
         "config",
         "folded",
+        "folded_ms",
         "folded_seq",
         "included_seq",
         "loads",
@@ -111,6 +112,7 @@ class _Entry:
         self.snapshot_ms: int | None = None
         self.included_seq = -1  # own batches up to here are in the base
         self.folded_seq: int | None = None  # first own batch that the tail's bound pushed into the base
+        self.folded_ms = 0  # when its first event was observed
         self.tail: deque[_Own] = deque()
         self.unfolded = 0  # newest events of the tail that are not in `folded` yet: that waits for a reader
         self.loads: deque[_Own] = deque(maxlen=64)  # own reports
@@ -133,6 +135,12 @@ class _Entry:
         else:
             self.state = onwards
             self.score = score(onwards, self.config)
+
+    def pending_ms(self) -> int | None:
+        """Return when the oldest own event was observed that the snapshot does not include."""
+        if self.folded_seq is not None:
+            return self.folded_ms
+        return self.tail[0].at_ms if self.tail else None
 
     def includes(self, seq: int, known: "_Partition") -> bool:
         """Tell whether the base includes own batch `seq`."""
@@ -320,7 +328,8 @@ class FleetView:
         while tail and (len(tail) > TAIL_EVENTS_MAX or now_ms - tail[0].at_ms > TAIL_AGE_MS_MAX):
             own = tail.popleft()
             entry.base = apply(entry.base, own.event, own.at_ms, entry.config)
-            entry.folded_seq = own.seq if entry.folded_seq is None else entry.folded_seq
+            if entry.folded_seq is None:
+                entry.folded_seq, entry.folded_ms = own.seq, own.at_ms
             self.folded_into_base += 1
 
     def read(self, instance: str, counts: Counts, now_ms: int) -> InstanceView:
@@ -345,6 +354,7 @@ class FleetView:
             others_in_flight_tokens=others_in_flight_tokens,
             others_awaiting_tokens=others_awaiting_tokens,
             snapshot_ms=entry.snapshot_ms,
+            pending_ms=entry.pending_ms(),
         )
 
     def snapshot(self, instance: str) -> InstanceSnapshot | None:
