@@ -13,7 +13,7 @@ PURE = frozenset({"schemas", "scoring", "routing", "sim"})
 AUDITED = frozenset({"scoring", "routing"})
 
 CORE = frozenset({"schemas", "scoring", "routing"})
-SHELL_MAY = CORE | {"bus", "settings"}
+SHELL_MAY = CORE | {"api", "bus", "settings"}
 FOLLOWS = SHELL_MAY | {"discovery"}  # those that know instances by their addresses
 LAYERS: dict[str, frozenset[str]] = {
     "schemas": frozenset(),
@@ -21,6 +21,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "routing": frozenset({"schemas", "scoring"}),
     "sim": CORE,
     "settings": frozenset({"schemas", "scoring"}),
+    "api": frozenset({"settings"}),
     "broker": frozenset(),
     "bus": frozenset({"schemas", "settings"}),
     "discovery": frozenset({"schemas", "settings", "bus"}),
@@ -28,7 +29,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "collector": FOLLOWS,
     "router": FOLLOWS,
     "audit": SHELL_MAY,
-    "cli": frozenset({"schemas", "settings", "broker", "bus"}),
+    "cli": frozenset({"schemas", "settings", "api", "broker", "bus"}),
     "workload": frozenset(),
     "demo": SHELL_MAY | {"broker", "sim", "cli", "workload"},
     "bench": CORE | {"sim", "workload"},

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from evenload.cli.commands.up import pools_of
-from evenload.cli.local import PortTakenError, child_environment, demand_ports, service, write_settings
+from evenload.cli.local import PortTakenError, child_environment, demand_ports, kafka, service, write_settings
 from evenload.cli.stopping import unwinding
-from evenload.settings import Settings, load_settings
+from evenload.settings import Settings, SettingsError, load_settings
 
 EXAMPLE = Path(__file__).parents[2] / "evenload.yaml.example"
 
@@ -30,6 +30,19 @@ def test_children_do_not_get_the_variables_that_the_file_has_already(monkeypatch
     assert "EVENLOAD_CONFIG" not in environment
     assert environment["PROVIDER_A_KEY"] == "k"
     assert environment["PATH"] == os.environ["PATH"]
+
+
+def test_children_get_the_variables_that_hold_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    security = {"protocol": "SASL_SSL", "username": "u", "password_env": "EVENLOAD_SECRET"}
+    monkeypatch.setenv("EVENLOAD_SECRET", "hunter2")
+    settings = Settings.model_validate({"kafka": {"security": security}})
+    assert child_environment(settings)["EVENLOAD_SECRET"] == "hunter2"
+
+
+def test_the_embedded_kafka_is_not_started_for_clients_that_want_tls_or_users() -> None:
+    settings = Settings.model_validate({"kafka": {"security": {"protocol": "SSL"}}})
+    with pytest.raises(SettingsError, match=r"kafka\.security\.protocol: .*kafka\.bootstrap"), kafka(settings):
+        pass
 
 
 def test_a_service_reads_the_written_file_and_a_router_has_time_to_drain(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from evenload.collector.poller import Poller
 from evenload.collector.watch import Watch
 from evenload.schemas import EngineGauges, Event, Membership
 from evenload.settings import InstanceSettings, SettingsError
-from tests.router.authority import Authority
+from tests.authority import Authority
 
 PAGE = b"vllm:num_requests_running 3\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.5\n"
 

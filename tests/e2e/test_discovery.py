@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from evenload.api.keys import new_key
 from evenload.audit.main import Scope, check, read
 from evenload.bus.log_reader import read_log
 from evenload.demo.engine_server import EngineFleet
-from evenload.router.client_keys import new_key
 from evenload.router.fakes import post
 from evenload.schemas import Membership, decode_batch
 from evenload.settings import Settings

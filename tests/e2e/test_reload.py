@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from evenload.api.keys import new_key
 from evenload.broker import ports
 from evenload.cli.local import write_settings
-from evenload.router.client_keys import new_key
 from evenload.router.fake_wire import DONE, END, SSE_HEAD, Stall, chunk, content, finish, role
 from evenload.router.fakes import ScriptedUpstream, post
 from evenload.router.upstream_errors import ConnectFailed

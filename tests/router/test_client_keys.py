@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from evenload.api.keys import ClientKeys, Key, TokenBucket, new_key, read_keys
 from evenload.cli.app import main
-from evenload.router.client_keys import ClientKeys, Key, TokenBucket, new_key, read_keys
 from evenload.router.fakes import post
 from evenload.settings import SettingsError
 from tests.router.stage import GOOD, GOOD_BODY, STREAM, fleet

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from evenload.api.keys import new_key
 from evenload.router.build import build
-from evenload.router.client_keys import new_key
 from evenload.router.fake_wire import Gate as Held
 from evenload.router.fake_wire import response
 from evenload.router.fakes import Got, ScriptedUpstream, post

@@ -13,7 +13,7 @@ from evenload.router.fake_wire import answer
 from evenload.router.fakes import Got, post
 from evenload.router.upstreams import upstreams
 from evenload.settings import Settings, SettingsError
-from tests.router.authority import Authority
+from tests.authority import Authority
 from tests.router.stage import STREAM, replica
 
 

@@ -9,7 +9,24 @@ from evenload.settings.reference import Entry, entries
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = list(entries(Settings))
-SHAPED = {"kafka.bootstrap": "a:1", "router.admin_listen": "a:1", "collector.advertise": "http://a:1"}
+SHAPED = {
+    "kafka.bootstrap": "a:1",
+    "router.admin_listen": "a:1",
+    "collector.advertise": "http://a:1",
+    "collector.ingest.listen": "a:1",
+}
+
+
+def companions(entry: Entry) -> dict[str, str]:
+    """Variables without which the one of an entry is an error."""
+    if entry.key == "collector.ingest.listen":
+        return {"EVENLOAD_COLLECTOR__INGEST__KEYS_FILE": "keys"}
+    if not entry.key.startswith("kafka.security.") or entry.key.endswith("protocol"):
+        return {}
+    whole = {"PROTOCOL": "SASL_SSL", "USERNAME": "u", "PASSWORD_ENV": "P", "CERT_FILE": "c", "KEY_FILE": "k"}
+    if entry.key.endswith(".password_file"):
+        del whole["PASSWORD_ENV"]
+    return {f"EVENLOAD_KAFKA__SECURITY__{name}": value for name, value in whole.items()}
 
 
 def test_the_page_in_docs_is_in_sync_with_the_models() -> None:
@@ -37,7 +54,7 @@ def test_every_key_outside_lists_can_be_set_by_the_variable_in_the_page(entry: E
     }
     choice = entry.kind.split("`")[1] if entry.kind.startswith("`") else None
     value = choice or values.get(entry.kind.split()[0]) or entry.default.strip("`").replace("null", "7")
-    loaded: Any = load_settings(empty, {}, {entry.env: value})
+    loaded: Any = load_settings(empty, {}, companions(entry) | {entry.env: value})
     for key in entry.key.split("."):
         loaded = getattr(loaded, key)
     if "." in entry.key:

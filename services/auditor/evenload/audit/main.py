@@ -1,6 +1,7 @@
 """Reading the topics for an audit, and running it."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -9,6 +10,7 @@ from evenload.audit.decisions import DecisionAudit, SnapshotIndex
 from evenload.audit.findings import Report
 from evenload.audit.snapshots import PartitionAudit
 from evenload.audit.story import Story, tell
+from evenload.bus.access import cluster_of
 from evenload.bus.log_reader import LogRecord, read_log
 from evenload.bus.topics import describe_topics, partition_for, specs, topic_names
 from evenload.schemas import Batch, Decision, SnapshotBatch, WireError, decode_batch, decode_decision, decode_snapshots
@@ -65,6 +67,7 @@ def verify(settings: Settings, scope: Scope, progress: Progress) -> Report:
     """Recompute every snapshot and every decision in scope.
 
     Raises:
+        AccessRefused: Kafka does not let it in, or not read.
         BusUnavailable: Kafka did not answer.
         TopicMissing: a topic does not exist.
     """
@@ -117,6 +120,7 @@ async def read(settings: Settings, scope: Scope, progress: Progress) -> Log:
     """Read everything that an audit works on.
 
     Raises:
+        AccessRefused: Kafka does not let it in, or not read.
         BusUnavailable: Kafka did not answer.
         TopicMissing: a topic does not exist.
     """
@@ -171,9 +175,10 @@ async def _records(
 ) -> AsyncIterator[LogRecord]:
     kafka = settings.kafka
     wanted = [spec for spec in specs(kafka.topic_prefix, kafka.partitions, kafka.replication) if spec.name == topic]
-    described = await describe_topics(kafka.bootstrap, wanted)
+    brokers = cluster_of(kafka, os.environ)
+    described = await describe_topics(brokers, wanted)
     total, count = described[0].records, 0
-    async for record in read_log(kafka.bootstrap, topic, first_ms=from_ms):
+    async for record in read_log(brokers, topic, first_ms=from_ms):
         count += 1
         progress(f"reading {topic}", count, max(total, count))
         yield record

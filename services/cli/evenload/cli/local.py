@@ -16,8 +16,10 @@ from evenload.cli.checks import check_ports
 from evenload.cli.http import answers
 from evenload.cli.stopping import unwinding
 from evenload.cli.supervise import ChildSpec, Supervisor
-from evenload.settings import Settings
+from evenload.settings import Settings, SettingsError
 from evenload.settings.environment import settings_in
+from evenload.settings.load import secret_variables
+from evenload.settings.problems import Problem
 
 FOLDER = Path(".evenload")
 BROKER_LOOK_S = 1.0
@@ -60,8 +62,7 @@ def write_settings(settings: Settings, path: Path) -> Path:
 
 def child_environment(settings: Settings) -> dict[str, str]:
     """The environment for children that get a settings file: variables that the file has already are left out."""
-    keys = {instance.api_key_env for pool in settings.pools for instance in pool.instances}
-    merged = settings_in(os.environ).keys() - keys
+    merged = settings_in(os.environ).keys() - secret_variables(settings)
     own = {name: value for name, value in os.environ.items() if name not in merged and name != "EVENLOAD_CONFIG"}
     return own | {"PYTHONUNBUFFERED": "1"}
 
@@ -120,18 +121,26 @@ def kafka(settings: Settings) -> Iterator[Settings]:
 
     Yields:
         The settings with the address in `kafka.bootstrap`.
+
+    Raises:
+        SettingsError: The embedded one is wanted, and it has no users and no TLS.
+        AccessRefused, BusUnavailable, TopicMismatch, TopicRefused: of the topics.
     """
+    from evenload.bus.access import cluster_of
     from evenload.bus.topics import ensure_topics, specs
 
     with ExitStack() as stack:
         if "bootstrap" not in settings.kafka.model_fields_set:
+            if settings.kafka.security.protocol != "PLAINTEXT":
+                reason = "is for a Kafka that kafka.bootstrap names; the embedded one speaks PLAINTEXT"
+                raise SettingsError([Problem("settings", "kafka.security.protocol", reason)])
             LOGGER.info("starting the embedded Kafka; the first time it fetches 43 MB of jars")
             broker = stack.enter_context(embedded_broker(settings))
             stack.enter_context(kept_running(broker))
             settings = with_bootstrap(settings, broker.bootstrap)
         wanted = settings.kafka
         topics = specs(wanted.topic_prefix, wanted.partitions, wanted.replication)
-        asyncio.run(ensure_topics(wanted.bootstrap, topics))
+        asyncio.run(ensure_topics(cluster_of(wanted, os.environ), topics))
         LOGGER.info("Kafka is ready at %s", wanted.bootstrap)
         yield settings
 

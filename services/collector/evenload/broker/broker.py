@@ -19,6 +19,7 @@ from evenload.broker.errors import BrokerError, BrokerStartError, DataFolderBusy
 from evenload.broker.lock import acquire
 from evenload.broker.probe import brokers_known
 from evenload.broker.properties import HOST, format_properties, server_properties
+from evenload.broker.secured import Secured
 
 DEFAULT_FOLDER = Path(".evenload") / "kafka"
 
@@ -47,6 +48,7 @@ class Broker:
         heap_mib: int = 256,
         start_timeout_s: float = 90.0,
         stop_grace_s: float = 15.0,
+        secured: Secured | None = None,
     ) -> None:
         """Describe a broker; nothing happens before `start`.
 
@@ -57,6 +59,7 @@ class Broker:
             heap_mib: Java heap in MiB.
             start_timeout_s: Longest wait for the first answer.
             stop_grace_s: Time between SIGTERM and SIGKILL in `stop`.
+            secured: More listeners, that want to know who is there; their users are those of the first start.
         """
         self._folder = Path(folder).absolute()
         self._port_wanted = port
@@ -65,6 +68,7 @@ class Broker:
         self._heap_mib = heap_mib
         self._start_timeout_s = start_timeout_s
         self._stop_grace_s = stop_grace_s
+        self._secured = secured
         self._child: Child | None = None
         self._lock: int | None = None
 
@@ -181,6 +185,7 @@ class Broker:
             port=self._port,
             controller_port=ports.choose_free(HOST, besides=self._port),
             overrides=self._properties,
+            secured=self._secured,
         )
         path = self._folder / "server.properties"
         path.write_text(format_properties(properties), "ascii")
@@ -214,6 +219,8 @@ class Broker:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode("ascii")
         # Kafka takes an id with a leading dash for an option.
         arguments = ["format", f"--cluster-id={cluster}", "-c", str(config)]
+        if self._secured is not None:
+            arguments += self._secured.format_arguments()
         child = self._spawn(command, "kafka.tools.StorageTool", arguments, heap_mib=64)
         self._child = child
         deadline = time.monotonic() + self._start_timeout_s

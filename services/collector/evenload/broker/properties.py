@@ -4,13 +4,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from evenload.broker.errors import BrokerError
+from evenload.broker.secured import Secured
 
 HOST = "127.0.0.1"
 _MIB = 1024 * 1024
 
 
 def server_properties(
-    *, log_folder: Path, port: int, controller_port: int, overrides: Mapping[str, str] | None = None
+    *,
+    log_folder: Path,
+    port: int,
+    controller_port: int,
+    overrides: Mapping[str, str] | None = None,
+    secured: Secured | None = None,
 ) -> dict[str, str]:
     """Properties of a node that is broker and controller at once and listens on the loopback address only.
 
@@ -19,6 +25,7 @@ def server_properties(
         port: For clients.
         controller_port: For the node's talk with itself.
         overrides: Property name -> value; they win.
+        secured: More listeners.
 
     Raises:
         BrokerError: The folder's path has a comma.
@@ -36,6 +43,8 @@ def server_properties(
         "listener.security.protocol.map": "CLIENT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(log_folder),
     }
+    if secured is not None:
+        node |= secured.properties(node)
     return node | _SIZES | _TOPICS | dict(overrides or {})
 
 

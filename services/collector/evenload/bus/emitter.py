@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from evenload.bus.access import Address
 from evenload.bus.client_logs import limited_logger
 from evenload.bus.delivery import Delivery, OnAck
 from evenload.bus.forever import Forever
@@ -67,7 +68,7 @@ class Emitter:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: Address,
         prefix: str,
         producer_name: str,
         *,

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaProducer
 
+from evenload.bus.access import AccessRefused, Address, absent, client_options, knock_secured, words
 from evenload.bus.client_logs import AWAY, limit_client_logs, limited_logger
 from evenload.bus.forever import cancelled
 
@@ -59,7 +60,7 @@ class ProducerLink:
         failures: attempts that failed, for whatever reason.
     """
 
-    def __init__(self, bootstrap: str, client_id: str, partitions: int, *, attempt_s: float = ATTEMPT_S) -> None:
+    def __init__(self, bootstrap: Address, client_id: str, partitions: int, *, attempt_s: float = ATTEMPT_S) -> None:
         """Describe the connection; nothing happens before the first `produce`.
 
         Args:
@@ -130,14 +131,15 @@ class ProducerLink:
                 self._session = await self._connect()
             session = self._session
         if topic not in session.checked:
-            await _check_topic(session.producer, topic, self._partitions)
+            await _check_topic(session.producer, topic, self._partitions, self._bootstrap)
             session.checked.add(topic)
         return session
 
     async def _connect(self) -> "_Session":
         limit_client_logs()
+        await knock_secured(self._bootstrap)
         producer = AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap,
+            **client_options(self._bootstrap),
             client_id=self._client_id,
             acks="all",
             enable_idempotence=True,
@@ -159,9 +161,9 @@ class ProducerLink:
 
     def _note(self, session: "_Session | None", topic: str, error: BaseException) -> None:
         self.failures += 1
-        words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        away = None if isinstance(error, _UnreadyError) else AWAY
-        log.warning("cannot write to %s at %s, trying again: %s", topic, self._bootstrap, words, extra=away)
+        away = None if isinstance(error, _UnreadyError | AccessRefused) else AWAY
+        reason = words(error, self._bootstrap)
+        log.warning("cannot write to %s at %s, trying again: %s", topic, self._bootstrap, reason, extra=away)
         if session is not None:
             self._drop(session)
 
@@ -214,12 +216,12 @@ class _Session:
             task.cancel()
 
 
-async def _check_topic(producer: Any, topic: str, partitions: int) -> None:
+async def _check_topic(producer: Any, topic: str, partitions: int, address: Address) -> None:
     """Refuse a topic that is missing or has other partitions; asking for it by name could make it."""
     cluster = await producer.client.fetch_all_metadata()
     found = cluster.partitions_for_topic(topic)
     if not found:
-        raise _UnreadyError(f"topic {topic} does not exist yet")
+        raise _UnreadyError(absent(topic, address))
     if len(found) != partitions:
         raise _UnreadyError(f"topic {topic} has {len(found)} partitions and should have {partitions}")
 

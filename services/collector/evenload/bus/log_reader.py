@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from evenload.bus.access import AccessRefused, Address, absent, client_options, is_refusal, knock_secured, words
 from evenload.bus.client_logs import limit_client_logs
 from evenload.bus.topics import BusUnavailable
 
@@ -28,7 +29,7 @@ class TopicMissing(LookupError):
 
 
 async def read_log(
-    bootstrap: str,
+    bootstrap: Address,
     topic: str,
     *,
     first: Mapping[int, int] | None = None,
@@ -49,22 +50,27 @@ async def read_log(
         silence_s: Longest wait for the next record.
 
     Raises:
+        AccessRefused: Kafka does not let us in, or not read.
         BusUnavailable: Kafka did not answer, at first or in between.
         TopicMissing: there is no such topic.
     """
     limit_client_logs()
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False, request_timeout_ms=_REQUEST_MS
+        **client_options(bootstrap), group_id=None, enable_auto_commit=False, request_timeout_ms=_REQUEST_MS
     )
     try:
         try:
             async with asyncio.timeout(silence_s):
+                await knock_secured(bootstrap)
                 await consumer.start()
-                spans = await _spans(consumer, topic, (first or {}, until or {}), (first_ms, until_ms))
+                spans = await _spans(consumer, (topic, bootstrap), (first or {}, until or {}), (first_ms, until_ms))
+            async for record in _read(consumer, spans, silence_s):
+                yield record
         except (KafkaError, OSError, TimeoutError) as error:
-            raise BusUnavailable(f"cannot read {topic} at {bootstrap}: {type(error).__name__}: {error}") from error
-        async for record in _read(consumer, spans, silence_s):
-            yield record
+            if isinstance(error, BusUnavailable):
+                raise
+            kind = AccessRefused if is_refusal(error) else BusUnavailable
+            raise kind(f"cannot read {topic} at {bootstrap}: {words(error, bootstrap)}") from error
     finally:
         await consumer.stop()
 
@@ -74,16 +80,16 @@ Spans = dict[TopicPartition, tuple[int, int]]
 
 async def _spans(
     consumer: Any,
-    topic: str,
+    what: tuple[str, Address],
     offsets: tuple[Mapping[int, int], Mapping[int, int]],
     times: tuple[int | None, int | None],
 ) -> Spans:
     """Where to begin and where to stop, for the partitions that have something in between."""
-    (first, until), (first_ms, until_ms) = offsets, times
+    (topic, address), (first, until), (first_ms, until_ms) = what, offsets, times
     cluster = await consumer._client.fetch_all_metadata()  # asking for one topic by name could make it
     partitions = sorted(cluster.partitions_for_topic(topic) or ())
     if not partitions:
-        raise TopicMissing(f"topic {topic} does not exist")
+        raise TopicMissing(absent(topic, address))
     places = [TopicPartition(topic, partition) for partition in partitions]
     consumer.assign(places)
     lows: dict[TopicPartition, int] = await consumer.beginning_offsets(places)

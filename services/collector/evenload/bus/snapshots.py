@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from evenload.bus.access import Address, absent, client_options, is_refusal, knock_secured, words
 from evenload.bus.client_logs import AWAY, limit_client_logs, limited_logger
 from evenload.bus.forever import cancelled
 from evenload.bus.link import RETRY_MS
@@ -51,7 +52,7 @@ class SnapshotReader:
         caught_up: per partition, whether all that was there when the session began has been read.
     """
 
-    def __init__(self, bootstrap: str, prefix: str, partitions: int, on_batch: OnBatch) -> None:
+    def __init__(self, bootstrap: Address, prefix: str, partitions: int, on_batch: OnBatch) -> None:
         """Describe a reader; `start` lets it read.
 
         Args:
@@ -111,25 +112,27 @@ class SnapshotReader:
     async def _run(self) -> None:
         backoff_s = _BACKOFF_S
         while True:
-            sessions = self.sessions
+            sessions, refused = self.sessions, False
             try:
                 await self._session()
             except (Exception, asyncio.CancelledError) as error:  # whatever it is, the fleet must be seen again
                 if cancelled():
                     raise
                 self.failures += 1
-                words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-                away = None if isinstance(error, _GoneError) else AWAY
-                log.warning("cannot read %s at %s, trying again: %s", self._topic, self._bootstrap, words, extra=away)
-            if self.sessions > sessions:
+                refused = is_refusal(error)
+                away = None if refused or isinstance(error, _GoneError) else AWAY
+                reason = words(error, self._bootstrap)
+                log.warning("cannot read %s at %s, trying again: %s", self._topic, self._bootstrap, reason, extra=away)
+            if self.sessions > sessions and not refused:
                 backoff_s = _BACKOFF_S
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, _BACKOFF_S_MAX)
 
     async def _session(self) -> None:
         limit_client_logs()
+        await knock_secured(self._bootstrap)
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._bootstrap,
+            **client_options(self._bootstrap),
             group_id=None,
             enable_auto_commit=False,
             auto_offset_reset="none",  # silently jumping to either end would hide that records are missing
@@ -155,7 +158,7 @@ class SnapshotReader:
         cluster = await consumer._client.fetch_all_metadata()  # asking for one topic by name could make it
         found = cluster.partitions_for_topic(self._topic)
         if not found:
-            raise _GoneError(f"topic {self._topic} does not exist")
+            raise _GoneError(absent(self._topic, self._bootstrap))
         if len(found) != len(self._places):
             raise _GoneError(f"topic {self._topic} has {len(found)} partitions and should have {len(self._places)}")
 

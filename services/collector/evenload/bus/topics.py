@@ -19,9 +19,13 @@ from aiokafka.errors import (
     InvalidReplicationFactorError,
     KafkaError,
     TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
     for_code,
 )
+
+from evenload.bus.access import AccessRefused, Address, client_options, is_refusal, knock, words
+from evenload.bus.rights import Right, check_rights
 
 DEFAULT_PREFIX = "evenload"
 DEFAULT_PARTITIONS = 4
@@ -29,7 +33,6 @@ MESSAGE_BYTES_MAX = 1024 * 1024
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _RETRY_S = 0.25
-_CONNECT_S = 2.0
 _REQUEST_MS = 5_000
 # What would silently change the meaning of the log; other settings are the operator's to tune.
 _CHECKED = ("cleanup.policy", "message.timestamp.type")
@@ -175,7 +178,9 @@ def _murmur2(data: bytes) -> int:
     return value ^ (value >> 15)
 
 
-async def ensure_topics(bootstrap: str, specs: Sequence[TopicSpec], timeout_s: float = 30.0) -> None:
+async def ensure_topics(
+    bootstrap: Address, specs: Sequence[TopicSpec], timeout_s: float = 30.0, *, rights: Sequence[Right] = ()
+) -> None:
     """Make the missing topics, wait until every partition has a leader, and check the ones that were there.
 
     Several processes may do it at once.
@@ -184,8 +189,10 @@ async def ensure_topics(bootstrap: str, specs: Sequence[TopicSpec], timeout_s: f
         bootstrap: Address, `host:port`, or several with commas.
         specs: The topics as they should be.
         timeout_s: For all of it; an unreachable broker is tried again until then.
+        rights: What the caller is going to need, checked as well.
 
     Raises:
+        AccessRefused: Kafka does not let us in, or we lack one of `rights`.
         BusUnavailable: no Kafka answered in time, or partitions had no leader in time.
         TopicRefused: Kafka refused to make a topic.
         TopicMismatch: a topic has another partition count, cleanup policy or timestamp type.
@@ -197,13 +204,17 @@ async def ensure_topics(bootstrap: str, specs: Sequence[TopicSpec], timeout_s: f
     while clock.time() < deadline:
         try:
             async with asyncio.timeout_at(deadline), _admin(bootstrap, deadline - clock.time()) as admin:
+                await check_rights(admin, bootstrap, rights)  # first: what we may not see looks as if it were missing
                 await _ensure(admin, specs)
+                await check_rights(admin, bootstrap, rights)
                 return
         except _UnreadyError as error:
             cause = str(error)
             refused = error.refused
         except (OSError, KafkaError, TimeoutError) as error:
-            cause = _words(error) if not isinstance(error, TimeoutError) else cause
+            if is_refusal(error):
+                raise AccessRefused(words(error, bootstrap)) from error
+            cause = words(error, bootstrap) if not isinstance(error, TimeoutError) else cause
         await asyncio.sleep(max(0.0, min(_RETRY_S, deadline - clock.time())))
     if refused is not None:
         raise refused
@@ -211,11 +222,12 @@ async def ensure_topics(bootstrap: str, specs: Sequence[TopicSpec], timeout_s: f
 
 
 async def describe_topics(
-    bootstrap: str, specs: Sequence[TopicSpec], timeout_s: float = 10.0
+    bootstrap: Address, specs: Sequence[TopicSpec], timeout_s: float = 10.0
 ) -> list[TopicDescription]:
     """What each topic is like now, in the order of `specs`; changes nothing.
 
     Raises:
+        AccessRefused: Kafka does not let us in, or does not tell us.
         BusUnavailable: no Kafka answered in time.
     """
     try:
@@ -225,7 +237,9 @@ async def describe_topics(
             configs = await _configs(admin, found)
             starts, ends = await _offsets(bootstrap, found)
     except (OSError, KafkaError, TimeoutError, _UnreadyError) as error:
-        raise _unavailable(bootstrap, timeout_s, _words(error)) from error
+        if is_refusal(error):
+            raise AccessRefused(words(error, bootstrap)) from error
+        raise _unavailable(bootstrap, timeout_s, words(error, bootstrap)) from error
     return [
         TopicDescription(
             spec.name,
@@ -282,6 +296,11 @@ async def _create(admin: Any, missing: Sequence[TopicSpec]) -> None:
         error = for_code(code)
         if code == 0 or error is TopicAlreadyExistsError:  # another process was first
             continue
+        if error is TopicAuthorizationFailedError:
+            raise AccessRefused(
+                f"topic {name} does not exist, or this user may not see it, and it may not make it: an administrator "
+                "makes the topics with `evenload topics create`; `evenload topics acls` prints who needs which rights"
+            )
         refused = TopicRefused(f"Kafka refused to make topic {name}: {(rest or [''])[0] or error.__name__}")
         if error.retriable or error is InvalidReplicationFactorError:  # brokers may still be joining
             raise _UnreadyError(str(refused), refused)
@@ -323,14 +342,14 @@ async def _configs(admin: Any, names: Iterable[str]) -> dict[str, dict[str, str]
 
 
 async def _offsets(
-    bootstrap: str, topics: Mapping[str, Mapping[str, Any]]
+    bootstrap: Address, topics: Mapping[str, Mapping[str, Any]]
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int, ...]]]:
     """First and next offset of every partition, by topic."""
     if not topics:
         return {}, {}
     places = {name: [TopicPartition(name, at) for at in range(len(topics[name]["partitions"]))] for name in topics}
     every = [place for some in places.values() for place in some]
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, request_timeout_ms=_REQUEST_MS)
+    consumer = AIOKafkaConsumer(**client_options(bootstrap), request_timeout_ms=_REQUEST_MS)
     try:
         await consumer.start()
         first, following = await consumer.beginning_offsets(every), await consumer.end_offsets(every)
@@ -343,11 +362,11 @@ async def _offsets(
 
 
 @asynccontextmanager
-async def _admin(bootstrap: str, time_left_s: float) -> AsyncIterator[Any]:
-    await _knock(bootstrap)
+async def _admin(bootstrap: Address, time_left_s: float) -> AsyncIterator[Any]:
+    await knock(bootstrap)
     # Below the time left, so that the client gives up first: cancelled while it connects, it leaves its socket open.
     request_ms = max(1, min(_REQUEST_MS, int(time_left_s * 800)))
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=request_ms)
+    admin = AIOKafkaAdminClient(**client_options(bootstrap), request_timeout_ms=request_ms)
     try:
         await admin.start()
         yield admin
@@ -355,30 +374,9 @@ async def _admin(bootstrap: str, time_left_s: float) -> AsyncIterator[Any]:
         await admin.close()
 
 
-async def _knock(bootstrap: str) -> None:
-    """Fail quietly while nothing listens: the client writes two log lines for every failed try."""
-    failure: OSError = ConnectionRefusedError("no address given")
-    for address in bootstrap.split(","):
-        host, _, port = address.strip().rpartition(":")
-        if not host or not port.isdecimal():
-            raise ValueError(f"bootstrap address {address.strip()!r} should be host:port")
-        try:
-            async with asyncio.timeout(_CONNECT_S):
-                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
-        except OSError as error:
-            failure = error
-            continue
-        writer.close()
-        return
-    raise failure
-
-
-def _unavailable(bootstrap: str, timeout_s: float, cause: str) -> BusUnavailable:
+def _unavailable(bootstrap: Address, timeout_s: float, cause: str) -> BusUnavailable:
     return BusUnavailable(
         f"no usable Kafka at {bootstrap} within {timeout_s:g} s (last: {cause}); start one with `evenload broker`, "
-        "or set EVENLOAD_KAFKA__BOOTSTRAP (kafka.bootstrap in the configuration file) to where one runs"
+        "or set EVENLOAD_KAFKA__BOOTSTRAP (kafka.bootstrap in the configuration file) to where one runs; one that "
+        "wants TLS or a user needs kafka.security too"
     )
-
-
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -6,19 +6,25 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
+from aiohttp import web
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from evenload.api.keys import read_keys
+from evenload.bus.access import cluster_of
 from evenload.bus.emitter import Emitter
 from evenload.bus.forever import Forever
 from evenload.bus.snapshots import SnapshotReader
 from evenload.bus.spool_metrics import SpoolMetrics
-from evenload.bus.topics import BusUnavailable, ensure_topics, specs
+from evenload.bus.start import ensure_start
+from evenload.bus.topics import BusUnavailable, partition_for, topic_names
 from evenload.collector.access import access_of
+from evenload.collector.ingest import Ingest
 from evenload.collector.metrics import CollectorMetrics
 from evenload.collector.peers import Peers
 from evenload.collector.poller import Poller
@@ -31,7 +37,11 @@ from evenload.discovery.metrics import DiscoveryMetrics
 from evenload.routing.log_clock import LogClock
 from evenload.schemas import Event, SnapshotBatch
 from evenload.settings import InstanceSettings, PoolSettings, Settings, SettingsError
+from evenload.settings.base import host_and_port
 from evenload.settings.problems import Problem
+
+if TYPE_CHECKING:
+    from evenload.collector.otlp import Places
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +60,7 @@ def run(settings: Settings, again: Callable[[], Settings] | None = None) -> None
 
     Raises:
         SettingsError: there is nothing to watch, it is none of its peers, or the metrics port cannot be had.
+        AccessRefused: Kafka does not let it in, or not do what it must.
         TopicMismatch, TopicRefused: Kafka's topics are not as the settings say.
     """
     if not settings.pools:
@@ -98,6 +109,7 @@ class Collector:
 
     Attributes:
         emitter: where events go.
+        ingest: takes the telemetry of others; None if nobody may report.
         peers: the other collectors, which share the instances.
         discovery: says who the instances are.
         roster: one poller per instance whose kind has a metrics page.
@@ -106,11 +118,17 @@ class Collector:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Build it; nothing runs before `run`."""
+        """Build it; nothing runs before `run`.
+
+        Raises:
+            ModuleNotFoundError: spans are wanted, and the extra `otel` is not installed.
+            SettingsError: what Kafka wants to see cannot be had, or the file of reporters' keys is bad.
+        """
         kafka, own = settings.kafka, settings.collector
+        self._brokers = cluster_of(kafka, os.environ)
         self._settings = settings
         self.emitter = Emitter(
-            kafka.bootstrap,
+            self._brokers,
             kafka.topic_prefix,
             own.name,
             partitions=kafka.partitions,
@@ -119,7 +137,7 @@ class Collector:
             buffer_events_max=own.buffer_events_max,
             spool=settings.spool,
         )
-        self._reader = SnapshotReader(kafka.bootstrap, kafka.topic_prefix, kafka.partitions, self._take)
+        self._reader = SnapshotReader(self._brokers, kafka.topic_prefix, kafka.partitions, self._take)
         self._clock = LogClock(time.time_ns() // 1_000_000, _mono_ms())  # the host's clock until a snapshot comes
         self.peers = Peers(own.advertise or own.name, own.peers)
         self.roster = Roster(self._poller, own.poll_ms / 1000)
@@ -127,11 +145,12 @@ class Collector:
             kafka.partitions, settings.discovery.leave_s_max * 1000, self.peers.owns, self._emit_as_is
         )
         self.discovery = Discovery(settings, self._follow)
+        self.ingest = self._ingest(settings) if own.ingest.listen else None
         self._follow(self.discovery.merged())
         self._ticker: Forever | None = None
         self._registry = CollectorRegistry()
         self._registry.register(SpoolMetrics(self.emitter))
-        self._registry.register(CollectorMetrics(lambda: self.pollers, self.emitter, self.peers))
+        self._registry.register(CollectorMetrics(lambda: self.pollers, self.emitter, self.peers, lambda: self.ingest))
         self._registry.register(DiscoveryMetrics(lambda: self.discovery))
         self.probes = ProbeServer(
             own.host,
@@ -158,6 +177,7 @@ class Collector:
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then flush."""
         await self._listen()
+        door = await self._open()
         topics = asyncio.create_task(self._ensure_topics())
         stopped = asyncio.create_task(stop.wait())
         try:
@@ -169,6 +189,8 @@ class Collector:
         finally:
             for task in (topics, stopped):
                 task.cancel()
+            if door is not None:
+                await door.cleanup()
             await self._leave()
 
     def _start(self) -> None:
@@ -197,13 +219,43 @@ class Collector:
             reason = f"cannot listen on {self.probes.host}:{self.probes.port}: {error.strerror or error}"
             raise SettingsError([Problem("settings", "collector.metrics_port", reason)]) from error
 
+    def _ingest(self, settings: Settings) -> Ingest:
+        kafka, own = settings.kafka, settings.collector.ingest
+        telemetry = topic_names(kafka.topic_prefix).telemetry
+        assert own.keys_file is not None  # the settings hold this
+        return Ingest(
+            own,
+            read_keys(own.keys_file, "collector.ingest.keys_file"),
+            write=partial(self.emitter.link.produce, telemetry),
+            now_ms=lambda: self._clock.now_ms(_mono_ms()),
+            generation_of=self.standing.generation,
+            partition_of=lambda instance: partition_for(instance.encode(), kafka.partitions),
+            places_of=_places_of() if own.traces == "otlp" else None,
+        )
+
+    async def _open(self) -> web.AppRunner | None:
+        """Listen for reports, if the settings say where."""
+        listen = self._settings.collector.ingest.listen
+        if self.ingest is None or listen is None:
+            return None
+        host, port = host_and_port(listen)
+        runner = web.AppRunner(self.ingest.app(), access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            await runner.cleanup()
+            await self.probes.close()
+            reason = f"cannot listen on {listen}: {error.strerror or error}"
+            raise SettingsError([Problem("settings", "collector.ingest.listen", reason)]) from error
+        log.info("taking reports at http://%s/v1/telemetry", listen)
+        return runner
+
     async def _ensure_topics(self) -> None:
         """Make or check the topics; Kafka may come later, topics that are not as they should be end the process."""
-        kafka = self._settings.kafka
-        wanted = specs(kafka.topic_prefix, kafka.partitions, kafka.replication)
         while True:
             try:
-                return await ensure_topics(kafka.bootstrap, wanted, _TOPICS_S)
+                return await ensure_start(self._brokers, "collector", self._settings.kafka, timeout_s=_TOPICS_S)
             except BusUnavailable as error:
                 log.warning("waiting for Kafka: %s", error)
 
@@ -217,6 +269,8 @@ class Collector:
         poll = self.roster.prepare(settings)
         self.standing.want(settings, self.discovery.marks(), _mono_ms())
         poll()
+        if self.ingest is not None:
+            self.ingest.follow([instance for pool in settings.pools for instance in pool.instances])
         count = sum(len(pool.instances) for pool in settings.pools)
         log.info("polling %d of %d instances", len(self.roster.pollers), count)
 
@@ -284,6 +338,12 @@ def _served_names(instance: InstanceSettings, models: tuple[str, ...]) -> tuple[
     """What the instance calls the models of its pool; empty when it may serve any."""
     names = instance.model_names
     return () if "*" in models else tuple(names.get(model) or names.get("*") or model for model in models)
+
+
+def _places_of() -> "Callable[[Iterable[InstanceSettings]], Places]":
+    from evenload.collector.otlp import Places
+
+    return Places
 
 
 def _mono_ms() -> float:

@@ -6,6 +6,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector as MetricSource
 
 from evenload.bus.emitter import Emitter
+from evenload.collector.ingest import Ingest
 from evenload.collector.peers import Peers
 from evenload.collector.poller import Poller
 
@@ -13,7 +14,14 @@ from evenload.collector.poller import Poller
 class CollectorMetrics(MetricSource):
     """Polling per instance, and telemetry on its way to Kafka."""
 
-    def __init__(self, pollers: Callable[[], Sequence[Poller]], emitter: Emitter, peers: Peers) -> None:
+    def __init__(
+        self,
+        pollers: Callable[[], Sequence[Poller]],
+        emitter: Emitter,
+        peers: Peers,
+        ingest: Callable[[], Ingest | None] = lambda: None,
+    ) -> None:
+        self._ingest_now = ingest
         self._peers = peers
         self._all = pollers
         self._emitter = emitter
@@ -28,6 +36,8 @@ class CollectorMetrics(MetricSource):
         yield from self._pages()
         yield from self._sharing()
         yield from self._telemetry()
+        if (ingest := self._ingest_now()) is not None:
+            yield from _reports(ingest)
 
     def _polling(self) -> Iterator[Metric]:
         by = ["instance"]
@@ -103,3 +113,12 @@ class CollectorMetrics(MetricSource):
         yield GaugeMetricFamily(
             "evenload_collector_kafka_connected", "1 while a producer is up.", value=float(emitter.link.connected)
         )
+
+
+def _reports(ingest: Ingest) -> Iterator[Metric]:
+    reports = CounterMetricFamily("evenload_collector_reports", "Reports of others, by answer.", labels=["answer"])
+    for answer, count in ingest.counts.items():
+        reports.add_metric([answer], count)
+    events = CounterMetricFamily("evenload_collector_reported_events", "Events in reports that were written.")
+    events.add_metric([], ingest.events)
+    yield from (reports, events)

@@ -12,11 +12,11 @@ from typing import Any, Literal
 import msgspec
 from pydantic import ValidationError
 
+from evenload.api.errors import ApiError
+from evenload.api.keys import ClientKeys, Key
 from evenload.discovery.changes import adding, change, removing, restoring
 from evenload.discovery.discovery import Discovery
-from evenload.router.client_keys import ClientKeys, Key
 from evenload.router.dispatcher import Dispatcher
-from evenload.router.errors import ApiError
 from evenload.routing.policy import InstanceView
 from evenload.schemas import Membership
 from evenload.settings import InstanceSettings, PoolSettings, SettingsError

@@ -6,9 +6,9 @@ from typing import Any
 from fastapi import FastAPI, Response
 from fastapi import Request as FastRequest
 
+from evenload.api.errors import ApiError
+from evenload.api.keys import Key, Refused
 from evenload.router.admin import Admin, AdminError
-from evenload.router.client_keys import Key, Refused
-from evenload.router.errors import ApiError
 
 BODY_BYTES_MAX = 64 * 1024
 Refuse = Callable[[FastRequest, ApiError, Mapping[str, str] | None], Response]

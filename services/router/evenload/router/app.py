@@ -14,11 +14,11 @@ from fastapi import Request as FastRequest
 from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from evenload.api.errors import ApiError
 from evenload.router.admin import Admin
 from evenload.router.admin_pages import add_admin
 from evenload.router.dispatcher import Dispatcher
 from evenload.router.endpoints import ENDPOINTS, form_of
-from evenload.router.errors import ApiError
 from evenload.router.fleet import fleet
 from evenload.router.metrics import RouterMetrics
 from evenload.router.models import ModelsPage

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
+from evenload.api.keys import ClientKeys, read_keys
+from evenload.bus.access import cluster_of
 from evenload.bus.emitter import Emitter
 from evenload.bus.records import RecordSender
 from evenload.bus.snapshots import SnapshotReader
@@ -19,7 +21,6 @@ from evenload.discovery.metrics import DiscoveryMetrics
 from evenload.router.admin import Admin
 from evenload.router.admission import Admission, Gate
 from evenload.router.app import Lifespan, Part, create_app
-from evenload.router.client_keys import ClientKeys, read_keys
 from evenload.router.dispatcher import Dispatcher
 from evenload.router.doors import App, Doors
 from evenload.router.limits import Limits
@@ -91,10 +92,11 @@ def build(
 
     Raises:
         ModuleNotFoundError: spans are wanted, and the extra `otel` is not installed.
-        SettingsError: an instance's key or its file of authorities is missing, a constant is out of bounds, or the file
-            of client keys is bad.
+        SettingsError: an instance's key, its file of authorities or what Kafka wants to see is missing, a constant is
+            out of bounds, or the file of client keys is bad.
     """
     kafka, router, collector = settings.kafka, settings.router, settings.collector
+    brokers = cluster_of(kafka, environ)
     admin_keys = admin_keys_of(settings)
 
     def follow(found: Settings) -> None:
@@ -113,7 +115,7 @@ def build(
         view.acknowledge(partition, seq, offset, timestamp_ms)
 
     emitter = Emitter(
-        kafka.bootstrap,
+        brokers,
         kafka.topic_prefix,
         router.name,
         partitions=kafka.partitions,
@@ -151,7 +153,7 @@ def build(
     )
 
     def reader_of(on_batch: Callable[[int, int, SnapshotBatch], None]) -> SnapshotReader:
-        return SnapshotReader(kafka.bootstrap, kafka.topic_prefix, kafka.partitions, on_batch)
+        return SnapshotReader(brokers, kafka.topic_prefix, kafka.partitions, on_batch)
 
     telemetry = Telemetry(dispatcher, emitter, decisions, reader_of, outbox)
     telemetry.awaits = lambda: discovery.waiting

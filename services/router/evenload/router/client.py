@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from .errors import ApiError, Form
+from evenload.api.errors import ApiError, Form
+
 from .headers import Headers
 from .model_name import NameRewriter
 from .wire import Wire

@@ -8,7 +8,8 @@ from typing import Final
 
 import msgspec
 
-from .errors import Form
+from evenload.api.errors import Form
+
 from .model_name import ModelName, NameRewriter, OuterModelName
 from .sse import SseObserver
 from .sse_chat import ChatObserver

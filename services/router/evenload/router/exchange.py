@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from evenload.api.errors import ApiError
+
 from .admission import Gate, Shed
 from .attempt import OVER_TIME, Attempt
 from .classify import Verdict
@@ -14,7 +16,6 @@ from .client import Client
 from .deadline import CODE as OVER_CODE
 from .deadline import MESSAGE as OVER_MESSAGE
 from .deadline import RETRY_REST_S_MIN
-from .errors import ApiError
 from .limits import Limits
 from .ports import Ask, Dispatcher, Lease, NoInstance
 from .request import Failure, Request

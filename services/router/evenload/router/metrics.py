@@ -6,8 +6,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from evenload.api.keys import ClientKeys
 from evenload.router.admission import Gate
-from evenload.router.client_keys import ClientKeys
 from evenload.router.counts import Counts, Histograms
 from evenload.schemas import Outcome
 

@@ -26,7 +26,8 @@ from weakref import WeakKeyDictionary
 
 import httptools
 
-from .errors import ApiError
+from evenload.api.errors import ApiError
+
 from .native_exchange import Exchange, Headers
 from .native_scope import address_of, scope_of
 from .server_protocol import (

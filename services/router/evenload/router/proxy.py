@@ -16,12 +16,13 @@ from typing import Any
 
 import msgspec
 
+from evenload.api.errors import ApiError
+from evenload.api.keys import ClientKeys, Refused
+
 from . import deadline, trace_context
 from .admission import Gate
 from .client import Client, Send
-from .client_keys import ClientKeys, Refused
 from .endpoints import ENDPOINTS, Endpoint, form_of
-from .errors import ApiError
 from .exchange import Exchange, Plan
 from .form_fields import FormError, form_fields
 from .headers import request_headers, request_id_of

@@ -8,9 +8,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 
+from evenload.api.keys import read_keys
 from evenload.bus.topics import partition_for
 from evenload.router.build import Router, admin_keys_of, admission_of, gate_of, limits_of, pools_of
-from evenload.router.client_keys import read_keys
 from evenload.router.upstreams import upstreams as upstreams_of
 from evenload.settings import PoolSettings, Settings
 from evenload.settings.problems import Problem, SettingsError

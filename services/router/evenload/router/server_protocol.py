@@ -14,9 +14,8 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from evenload.api.errors import ApiError
 from evenload.bus.client_logs import limited_logger
-
-from .errors import ApiError
 
 HEADER_BYTES_MAX = 64 * 1024
 URL_BYTES_MAX = 8 * 1024

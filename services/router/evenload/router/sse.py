@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
+from evenload.api.errors import ApiError
+
 from .classify import Verdict, classify_error
-from .errors import ApiError
 
 FRAME_BYTES_MAX = 1024 * 1024
 _HEAD_BYTES = 64  # kept of a frame that is too long: its event's name

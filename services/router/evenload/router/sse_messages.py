@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from .errors import ApiError
+from evenload.api.errors import ApiError
+
 from .sse import SseObserver, count_of
 
 _TEXTS = ("text", "thinking")

@@ -5,10 +5,11 @@ a failure that another instance can make good, and the client sees one clean str
 is retried: a stream that breaks is ended by an error event.
 """
 
+from evenload.api.errors import ApiError
+
 from .classify import Verdict
 from .client import Client
 from .ending import Ending
-from .errors import ApiError
 from .headers import response_headers
 from .limits import Limits
 from .relay import Relay

@@ -18,6 +18,7 @@ import faust
 from faust.tables.recovery import RebalanceAgain
 from faust.types import TP
 
+from evenload.bus.access import Address
 from evenload.bus.topics import MESSAGE_BYTES_MAX, partition_for, topic_names
 from evenload.schemas import DeadLetter, SnapshotBatch, encode
 from evenload.scorer.core import Checkpoint, Counts, Options, PartitionScorer
@@ -88,11 +89,19 @@ class ScorerApp:
         recovered: whether the worker has what its group gave it.
     """
 
-    def __init__(self, settings: Settings, config_of: Callable[[str], ScoringConfig], name: str, datadir: Path) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        brokers: Address,
+        config_of: Callable[[str], ScoringConfig],
+        name: str,
+        datadir: Path,
+    ) -> None:
         """Describe the worker; nothing is connected before `faust.start`.
 
         Args:
             settings: all of them.
+            brokers: how to reach Kafka.
             config_of: scoring config by instance id.
             name: of this worker, written into its snapshots.
             datadir: an existing folder that Faust insists on.
@@ -114,7 +123,7 @@ class ScorerApp:
             target_records_per_s=settings.scorer.target_records_per_s,
         )
         self._failure: asyncio.Future[None] | None = None
-        self.faust = _faust_app(settings, datadir)
+        self.faust = _faust_app(settings, brokers, datadir)
         self.table = self._declare()
 
     def _declare(self) -> StateTable:
@@ -355,11 +364,13 @@ def _mono_ms() -> float:
     return time.monotonic() * 1000
 
 
-def _faust_app(settings: Settings, datadir: Path) -> faust.App:
+def _faust_app(settings: Settings, brokers: Address, datadir: Path) -> faust.App:
     session_s = settings.scorer.session_timeout_s
     app = faust.App(
         settings.scorer.app_id,
         broker=";".join(f"kafka://{address}" for address in settings.kafka.bootstrap.split(",")),
+        broker_credentials=_credentials(brokers),
+        topic_allow_declare=False,  # they are there already, and making some is a right of its own
         datadir=str(datadir),
         store="memory://",
         web_enabled=False,
@@ -384,3 +395,17 @@ def _faust_app(settings: Settings, datadir: Path) -> faust.App:
     )
     app.transport = QuickTransport(app.conf.broker_consumer, app)
     return app
+
+
+def _credentials(brokers: Address) -> Any:
+    """Say in Faust's words how to reach the brokers; it makes its clients' arguments of them itself."""
+    if isinstance(brokers, str):
+        return None
+    if brokers.mechanism is None:
+        return faust.SSLCredentials(brokers.context)
+    return faust.SASLCredentials(
+        username=brokers.username,
+        password=brokers.password,
+        mechanism=brokers.mechanism,
+        ssl_context=brokers.context,
+    )

@@ -14,8 +14,10 @@ import warnings
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from evenload.bus.access import AccessRefused, Address, cluster_of
 from evenload.bus.logs import quieten
-from evenload.bus.topics import BusUnavailable, TopicMismatch, TopicRefused, describe_topics, ensure_topics, specs
+from evenload.bus.start import ensure_start
+from evenload.bus.topics import BusUnavailable, TopicMismatch, TopicRefused, describe_topics
 from evenload.scoring import digest
 from evenload.settings import Settings
 from evenload.settings.scoring import UNKNOWN, config_of, scoring_configs
@@ -46,9 +48,10 @@ def run(settings: Settings) -> None:
     """Run a worker until SIGTERM or SIGINT.
 
     Raises:
-        SettingsError: a pool's constants are outside the bounds of the scoring.
+        SettingsError: a pool's constants are outside the bounds of the scoring, or what Kafka wants to see is missing.
         SystemExit: with 1 when it could not start, or could not go on and should be started again.
     """
+    brokers = cluster_of(settings.kafka, os.environ)
     if not logging.getLogger().handlers:
         logging.basicConfig(
             level=settings.log.level_number, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
@@ -56,21 +59,21 @@ def run(settings: Settings) -> None:
     quieten("aiokafka", "faust", "mode", "aiohttp", "asyncio", StateTable.__module__, QuickTransport.__module__)
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     with tempfile.TemporaryDirectory(prefix="evenload-scorer-", ignore_cleanup_errors=True) as datadir:
-        code = asyncio.run(_main(settings, Path(datadir)))
+        code = asyncio.run(_main(settings, brokers, Path(datadir)))
     if code:
         raise SystemExit(code)
 
 
-async def _main(settings: Settings, datadir: Path) -> int:
+async def _main(settings: Settings, brokers: Address, datadir: Path) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     code = 1
     try:
-        await Worker(settings, datadir).run(stop)
+        await Worker(settings, brokers, datadir).run(stop)
         code = 0
-    except (BusUnavailable, TopicMismatch, TopicRefused, Fatal, OSError) as error:
+    except (AccessRefused, BusUnavailable, TopicMismatch, TopicRefused, Fatal, OSError) as error:
         logger.error("%s", error)
     except Exception:
         logger.exception("the worker failed")
@@ -81,11 +84,11 @@ async def _main(settings: Settings, datadir: Path) -> int:
 class Worker:
     """The parts of the process and their life."""
 
-    def __init__(self, settings: Settings, datadir: Path) -> None:
+    def __init__(self, settings: Settings, brokers: Address, datadir: Path) -> None:
         self._settings = settings
-        self._app = ScorerApp(
-            settings, config_of(settings), f"{socket.gethostname()}-{settings.scorer.web_port}", datadir
-        )
+        self._brokers = brokers
+        name = f"{socket.gethostname()}-{settings.scorer.web_port}"
+        self._app = ScorerApp(settings, self._brokers, config_of(settings), name, datadir)
         self._collector = ScorerCollector(self._app)
         # The group counts from the last heartbeat, which may be one interval before a standstill began.
         self._standstill_ms = (settings.scorer.session_timeout_s - settings.scorer.heartbeat_interval_s) * 1000.0
@@ -98,6 +101,7 @@ class Worker:
         """Serve until `stop` is set.
 
         Raises:
+            AccessRefused: Kafka does not let it in, or not do what it must.
             Fatal: the worker cannot go on.
             BusUnavailable, TopicMismatch, TopicRefused: the topics cannot be had.
             OSError: the web port is taken.
@@ -134,8 +138,7 @@ class Worker:
         )
 
     async def _ensure_topics(self) -> None:
-        kafka = self._settings.kafka
-        await ensure_topics(kafka.bootstrap, specs(kafka.topic_prefix, kafka.partitions, kafka.replication))
+        await ensure_start(self._brokers, "scorer", self._settings.kafka, group=self._settings.scorer.app_id)
 
     async def _work(self, stop: asyncio.Event) -> None:
         faust = self._app.faust
@@ -229,7 +232,7 @@ class Worker:
     async def _reachable(self) -> bool:
         """Ask with a client of its own, so that a Faust that hangs is told from a Kafka that is away."""
         try:
-            await describe_topics(self._settings.kafka.bootstrap, (), timeout_s=ASK_S)
+            await describe_topics(self._brokers, (), timeout_s=ASK_S)
         except BusUnavailable:
             return False
         return True

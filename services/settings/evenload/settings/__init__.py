@@ -6,11 +6,11 @@ Start reading at `models.py` (the sections) and `load.py` (where they come from)
 from evenload.settings.base import LogLevel, LogSettings
 from evenload.settings.discovery import DiscoverySettings, SourceSettings
 from evenload.settings.instances import InstanceSettings
+from evenload.settings.kafka import KafkaSecrets, KafkaSecuritySettings, KafkaSettings, kafka_secrets
 from evenload.settings.load import backend_keys, config_path, load_settings
 from evenload.settings.models import (
     BrokerSettings,
     CollectorSettings,
-    KafkaSettings,
     RouterSettings,
     ScorerSettings,
     Settings,
@@ -35,6 +35,8 @@ __all__ = [
     "CollectorSettings",
     "DiscoverySettings",
     "InstanceSettings",
+    "KafkaSecrets",
+    "KafkaSecuritySettings",
     "KafkaSettings",
     "LogLevel",
     "LogSettings",
@@ -52,6 +54,7 @@ __all__ = [
     "TimeoutSettings",
     "backend_keys",
     "config_path",
+    "kafka_secrets",
     "load_settings",
     "reference",
 ]

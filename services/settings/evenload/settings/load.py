@@ -139,9 +139,15 @@ def key_of(instance: InstanceSettings, environ: Mapping[str, str]) -> str | None
 
 
 def _is_key_variable(problem: Problem, settings: Settings) -> bool:
-    """Tell whether an unknown variable is one that an instance names as holding its key."""
-    names = {f"environment {i.api_key_env}" for pool in settings.pools for i in pool.instances if i.api_key_env}
-    return problem.source in names
+    """Tell whether an unknown variable is one that the settings name as holding a key or a password."""
+    return problem.source in {f"environment {name}" for name in secret_variables(settings)}
+
+
+def secret_variables(settings: Settings) -> set[str]:
+    """Return the names of the variables that hold keys and passwords."""
+    security = settings.kafka.security
+    named = [instance.api_key_env for pool in settings.pools for instance in pool.instances]
+    return {name for name in (*named, security.password_env, security.key_password_env) if name}
 
 
 def problems_of(error: ValidationError, sources: Sources, root: type[BaseModel] = Settings) -> Iterator[Problem]:
@@ -173,11 +179,14 @@ def _reason(detail: ErrorDetails, root: type[BaseModel]) -> str:
         case "base_url" if any(mark in str(detail["input"]) for mark in "@?"):
             # A URL with a credential in it is not repeated: errors end up in logs.
             return message
-        case "string_pattern_mismatch" if location[-1] == "api_key_env":
-            # Most likely it is the key itself.
-            return (
-                "must be the name of an environment variable, of letters, digits and _; the key stands in the variable"
-            )
+        case "string_pattern_mismatch" | "string_too_long" if location[-1] in (
+            "api_key_env",
+            "password_env",
+            "key_password_env",
+        ):
+            # Most likely it is the key or the password itself.
+            what = "key" if location[-1] == "api_key_env" else "password"
+            return f"must be the name of an environment variable, of letters, digits and _; the {what} stands in it"
         case "preset" | "auth" | "header" | "query" | "source":
             return message
         case "literal_error":

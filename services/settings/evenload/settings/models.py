@@ -5,36 +5,21 @@ import socket
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from evenload.settings.base import LogSettings, Name, Port, Section
+from evenload.settings.base import ListenAddress, LogSettings, Name, Port, Section, host_and_port
 from evenload.settings.discovery import DiscoverySettings
+from evenload.settings.ingest import IngestSettings
 from evenload.settings.instances import base_url
+from evenload.settings.kafka import KafkaSettings, security_conflicts
 from evenload.settings.pools import WEIGHED, AdmissionSettings, PoolSettings
 from evenload.settings.problems import Location
 from evenload.settings.spool import SpoolSettings
 
 ENV_PREFIX = "EVENLOAD_"
 ENV_DELIMITER = "__"
-_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:\[\]/@]+):([0-9]{1,5})")
-
-
-class KafkaSettings(Section):
-    """The Kafka cluster and the topics on it."""
-
-    bootstrap: str = Field(
-        "127.0.0.1:9092",
-        pattern=r"^[^\s,:]+:\d{1,5}(,[^\s,:]+:\d{1,5})*$",
-        max_length=4096,
-        description="Brokers as `host:port`, separated by commas.",
-    )
-    topic_prefix: Name = Field("evenload", description="First part of all topic names.")
-    partitions: int = Field(
-        4, ge=1, le=1000, description="Partitions of telemetry, snapshots and state; fixed for the life of a cluster."
-    )
-    replication: int = Field(1, ge=1, le=10, description="Replicas per partition; 3 in production.")
 
 
 def _default_name(data: Any, port_key: str, port: int) -> Any:
@@ -60,7 +45,7 @@ class RouterSettings(Section):
 
     host: str = Field("127.0.0.1", min_length=1, max_length=255, description="Address to listen on.")
     port: Port = Field(8080, description="Port to listen on.")
-    admin_listen: str | None = Field(
+    admin_listen: ListenAddress | None = Field(
         None,
         max_length=262,
         description="`host:port` of `/metrics`, `/fleet` and `/docs`, apart from the clients' port, which then serves "
@@ -111,15 +96,6 @@ class RouterSettings(Section):
         None, ge=0, lt=2**63, description="Seed of the routing draws; null takes one from the system."
     )
 
-    @field_validator("admin_listen")
-    @classmethod
-    def _is_address(cls, value: str | None) -> str | None:
-        if value is not None:
-            match = _ADDRESS.fullmatch(value)
-            if match is None or not 1 <= int(match[1]) <= 65535:
-                raise PydanticCustomError("address", "must be `host:port` or `[IPv6]:port`")
-        return value
-
     @model_validator(mode="before")
     @classmethod
     def _name(cls, data: Any) -> Any:
@@ -130,8 +106,7 @@ class RouterSettings(Section):
         """Where operators' pages are: host and port of `admin_listen`, else those of the clients."""
         if self.admin_listen is None:
             return self.host, self.port
-        host, _, port = self.admin_listen.rpartition(":")
-        return host.strip("[]"), int(port)
+        return host_and_port(self.admin_listen)
 
 
 class ScorerSettings(Section):
@@ -188,6 +163,9 @@ class CollectorSettings(Section):
         ge=100,
         le=100_000_000,
         description="Events kept in memory while Kafka is away; more are lost, counted.",
+    )
+    ingest: IngestSettings = Field(
+        default_factory=IngestSettings, description="Telemetry of other gateways by HTTP; docs/telemetry.md."
     )
 
     @model_validator(mode="before")
@@ -297,8 +275,11 @@ def conflicts(settings: Settings) -> list[tuple[Location, str]]:
             found.append((("pools", p, "spill_over_ms"), reason))
         if pool.retries.backoff_ms > pool.retries.backoff_ms_max:
             found.append((("pools", p, "retries", "backoff_ms_max"), "must not be less than backoff_ms"))
+    found += [(("kafka", "security", key), reason) for key, reason in security_conflicts(settings.kafka.security)]
     if settings.router.admin_listen is not None and settings.router.admin_address[1] == settings.router.port:
         found.append((("router", "admin_listen"), "must have another port than router.port"))
+    if settings.collector.ingest.listen is not None and settings.collector.ingest.keys_file is None:
+        found.append((("collector", "ingest", "keys_file"), "is required with listen: reports move scores"))
     if settings.collector.linger_ms_min > settings.collector.linger_ms_max:
         found.append((("collector", "linger_ms_max"), "must not be less than linger_ms_min"))
     if settings.scorer.flush_ms > settings.scorer.heartbeat_ms:

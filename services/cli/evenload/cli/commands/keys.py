@@ -26,7 +26,7 @@ def new(
     burst: Annotated[float | None, typer.Option(help="Requests that may come at once; a second's worth.")] = None,
 ) -> None:
     """Print a new key, which is shown only now, and its line for the file that router.keys_file names."""
-    from evenload.router.client_keys import new_key
+    from evenload.api.keys import new_key
 
     try:
         secret, line = new_key(name, rate, burst)

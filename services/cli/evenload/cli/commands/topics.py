@@ -1,6 +1,7 @@
-"""`evenload topics create | list | check | dead-letters`."""
+"""`evenload topics create | list | check | dead-letters | acls`."""
 
 import asyncio
+import os
 from collections import deque
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -8,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from evenload.cli.apps import command_app
-from evenload.cli.errors import EXIT_VERDICT
+from evenload.cli.errors import EXIT_VERDICT, CommandError
 from evenload.cli.options import Json, with_settings
 from evenload.cli.tables import print_rows
 from evenload.settings import KafkaSettings, Settings
@@ -22,10 +23,11 @@ app = command_app(no_args_is_help=True, help="Create, list and check the Kafka t
 @with_settings("kafka")
 def create(settings: Settings, as_json: Json = False) -> None:
     """Create the topics that are missing; those that exist are checked, never changed."""
+    from evenload.bus.access import cluster_of
     from evenload.bus.topics import ensure_topics
 
     kafka = settings.kafka
-    asyncio.run(ensure_topics(kafka.bootstrap, topic_specs(kafka)))
+    asyncio.run(ensure_topics(cluster_of(kafka, os.environ), topic_specs(kafka)))
     print_rows(describe(kafka), as_json=as_json)
 
 
@@ -56,13 +58,51 @@ def dead_letters(
     print_rows(asyncio.run(_dead_letters(settings.kafka, limit)), as_json=as_json)
 
 
+@app.command()
+@with_settings("kafka")
+def acls(
+    settings: Settings,
+    process: Annotated[
+        list[str] | None, typer.Option(help="Only of this one: router, scorer, collector, audit or topics; repeatable.")
+    ] = None,
+    principal: Annotated[
+        str, typer.Option(help="Whom to grant it, with {process} for the name of the process.")
+    ] = "User:{process}",
+    as_json: Json = False,
+) -> None:
+    """Print the least rights that each process needs, as commands of Kafka's own tools; asks no broker."""
+    from evenload.bus.rights import RIGHTS, command, rights_of
+    from evenload.bus.topics import topic_names
+
+    kafka = settings.kafka
+    chosen = process or list(RIGHTS)
+    if unknown := sorted(set(chosen) - RIGHTS.keys()):
+        raise CommandError(f"--process {unknown[0]}: there is none of that name; there are {', '.join(RIGHTS)}")
+    rows = [
+        {
+            "process": name,
+            "operation": right.operation,
+            right.kind: right.name,
+            "command": command(right, principal.replace("{process}", name), kafka.bootstrap),
+        }
+        for name in chosen
+        for right in rights_of(name, topic_names(kafka.topic_prefix)._asdict(), settings.scorer.app_id)
+    ]
+    if as_json:
+        print_rows(rows, as_json=True)
+        return
+    for row in rows:
+        typer.echo(row["command"])
+
+
 async def _dead_letters(kafka: KafkaSettings, limit: int) -> list[dict[str, Any]]:
+    from evenload.bus.access import cluster_of
     from evenload.bus.log_reader import read_log
     from evenload.bus.topics import topic_names
     from evenload.schemas import WireError, decode_dead_letter
 
     rows: deque[dict[str, Any]] = deque(maxlen=limit)
-    async for record in read_log(kafka.bootstrap, topic_names(kafka.topic_prefix).dead_letters):
+    async for record in read_log(cluster_of(kafka, os.environ), topic_names(kafka.topic_prefix).dead_letters):
         at = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
         try:
             letter = decode_dead_letter(record.value or b"")
@@ -87,9 +127,10 @@ def topic_specs(kafka: KafkaSettings) -> Any:
 
 def describe(kafka: KafkaSettings) -> list[dict[str, Any]]:
     """One row per topic, as it is now."""
+    from evenload.bus.access import cluster_of
     from evenload.bus.topics import describe_topics
 
-    found = asyncio.run(describe_topics(kafka.bootstrap, topic_specs(kafka)))
+    found = asyncio.run(describe_topics(cluster_of(kafka, os.environ), topic_specs(kafka)))
     return [
         {
             "topic": topic.name,

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from .headers import Headers
+Headers = list[tuple[bytes, bytes]]
 
 _encode = msgspec.json.Encoder().encode
 

@@ -5,7 +5,7 @@ how many may come at once (default: a second's worth). Empty lines and lines wit
 makes lines. Keys are 256 random bits, so a plain hash is enough; they are looked up by it, so what a timing tells is
 about a hash that the caller cannot steer, and the last comparison takes constant time.
 
-A rate is one router's: N replicas allow N times as much. It is a token bucket: https://en.wikipedia.org/wiki/Token_bucket
+A rate is one process's: N replicas allow N times as much. It is a token bucket: https://en.wikipedia.org/wiki/Token_bucket
 """
 
 import hashlib
@@ -16,11 +16,9 @@ import secrets
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from evenload.api.errors import ApiError
 from evenload.settings.problems import Problem, SettingsError
 
-from .errors import ApiError
-
-SETTING = "router.keys_file"
 PREFIX = "ev-"
 FILE_BYTES_MAX = 16 * 1024 * 1024
 RATE_MAX = 1_000_000.0
@@ -156,8 +154,8 @@ def new_key(name: str, rate_per_s: float | None = None, burst: float | None = No
     return secret, line
 
 
-def read_keys(path: Path, setting: str = SETTING) -> ClientKeys:
-    """Read the file, which `setting` names.
+def read_keys(path: Path, setting: str = "router.keys_file") -> ClientKeys:
+    """Read the file that a setting names.
 
     Raises:
         SettingsError: it cannot be read, has no key, or has lines that are none; names all of them.
