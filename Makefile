@@ -2,6 +2,8 @@
 PYTHON ?= python3
 # More arguments for pytest, for instance: make test PYTEST_ARGS="tests/settings -x"
 PYTEST_ARGS ?=
+# How many tests at a time; all that starts brokers and processes stays with one worker. 0: one test after the other.
+WORKERS ?= 2
 # How many faults `make soak` makes, and the seed that decides their order; a failure names its seed.
 FAULTS ?= 200
 SEED ?= 20261130
@@ -50,7 +52,7 @@ demo-providers: $(STAMP)
 	$(BIN)/evenload demo --story providers
 
 test: $(STAMP)
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 soak: $(STAMP)
 	SOAK_FAULTS=$(FAULTS) SOAK_SEED=$(SEED) $(BIN)/pytest -m soak tests/soak $(PYTEST_ARGS)
