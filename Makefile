@@ -31,7 +31,7 @@ COMPOSE_PROFILE := $(if $(wildcard .env),,--profile demo)
 help:
 	@echo "make demo    simulated engines, real Kafka, load, faults, and a summary (4 minutes)"
 	@echo "make demo-providers    six simulated providers, one slows from 200 to 3500 ms and heals (2 minutes)"
-	@echo "make test    all tests (17 minutes on two cores)"
+	@echo "make test    all tests (15 minutes on two cores)"
 	@echo "make soak    kills, stops and hands over real scorers $(FAULTS) times (FAULTS=20: 3 minutes)"
 	@echo "make conformance [PEER=nginx | URL=... UPSTREAM_PORTS=...]    what an LLM proxy has to do: docs/conformance.md"
 	@echo "make conformance-matrix    the same for Evenload and its peers; rewrites the table (15 minutes)"
