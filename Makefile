@@ -2,6 +2,8 @@
 PYTHON ?= python3
 # More arguments for pytest, for instance: make test PYTEST_ARGS="tests/settings -x"
 PYTEST_ARGS ?=
+# How many tests at a time; all that starts brokers and processes stays with one worker. 0: one test after the other.
+WORKERS ?= 2
 # How many faults `make soak` makes, and the seed that decides their order; a failure names its seed.
 FAULTS ?= 200
 SEED ?= 20261130
@@ -32,7 +34,7 @@ COMPOSE_PROFILE := $(if $(wildcard .env),,--profile demo)
 help:
 	@echo "make demo    simulated engines, real Kafka, load, faults, and a summary (4 minutes)"
 	@echo "make demo-providers    six simulated providers, one slows from 200 to 3500 ms and heals (2 minutes)"
-	@echo "make test    all tests (17 minutes on two cores)"
+	@echo "make test    all tests (15 minutes on two cores)"
 	@echo "make soak    kills, stops and hands over real scorers $(FAULTS) times (FAULTS=20: 3 minutes)"
 	@echo "make conformance [PEER=nginx | URL=... UPSTREAM_PORTS=...]    what an LLM proxy has to do: docs/conformance.md"
 	@echo "make conformance-matrix    the same for Evenload and its peers; rewrites the table (15 minutes)"
@@ -54,7 +56,7 @@ demo-providers: $(STAMP)
 	$(BIN)/evenload demo --story providers
 
 test: $(STAMP)
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 soak: $(STAMP)
 	SOAK_FAULTS=$(FAULTS) SOAK_SEED=$(SEED) $(BIN)/pytest -m soak tests/soak $(PYTEST_ARGS)

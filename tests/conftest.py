@@ -1,3 +1,16 @@
-"""Fixtures for every test; see kafka_fixtures.py and secured_kafka.py for what they give."""
+"""Fixtures for every test (kafka_fixtures.py and secured_kafka.py say what they give), and how tests share the cores."""
+
+import pytest
 
 pytest_plugins = ["tests.kafka_fixtures", "tests.secured_kafka"]
+
+# Real brokers and processes are started by one worker of pytest-xdist only: two of them at once would starve each other.
+_PROCESSES = pytest.mark.xdist_group("processes")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        names: list[str] = getattr(item, "fixturenames", [])
+        if "bootstrap" in names or any(map(item.get_closest_marker, ("kafka", "e2e"))):
+            item.add_marker(_PROCESSES)
