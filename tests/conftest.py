@@ -1,10 +1,10 @@
-"""Fixtures for every test (kafka_fixtures.py and secured_kafka.py say what they give), and how tests share the cores."""
+"""Fixtures for all tests (kafka_fixtures.py and secured_kafka.py say what they give), and who shares the cores."""
 
 import pytest
 
 pytest_plugins = ["tests.kafka_fixtures", "tests.secured_kafka"]
 
-# Real brokers and processes are started by one worker of pytest-xdist only: two of them at once would starve each other.
+# Real brokers and processes are started by one worker of pytest-xdist only: two at once would starve each other.
 _PROCESSES = pytest.mark.xdist_group("processes")
 
 
