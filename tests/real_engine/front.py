@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -39,6 +40,7 @@ class Front:
     def __enter__(self) -> "Front":
         exits = self._exits
         exits.callback(self._log.close)
+        shutil.rmtree(self._folder / "kafka", ignore_errors=True)  # the counts of the last run are not of this one
         try:
             broker = exits.enter_context(Broker(self._folder / "kafka", port=ports.choose_free(HOST)))
             settings = self.settings = with_bootstrap(self.settings, broker.bootstrap)

@@ -23,6 +23,7 @@ async def saturated(world: World) -> list[Check]:
     tight = world.tight
     async with client() as asker:
         burst = await many(asker, tight.url, 2 * UNFINISHED_MAX, tokens=SHORT)
+        await world.within(lambda: world.front.of(tight)["running"] == 0, 10)
         crowd = asyncio.create_task(many(asker, tight.url, UNFINISHED_MAX, tokens=LONG))
         full_s = await world.within(lambda: world.front.of(tight)["running"] == UNFINISHED_MAX, 10)
         before = world.front.attempts(tight)

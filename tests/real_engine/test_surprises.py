@@ -80,6 +80,19 @@ async def test_streams_of_a_killed_core_that_had_content_are_told_and_all_others
         assert f.state("a").errors > 0
 
 
+async def test_an_aborted_answer_that_ends_as_if_it_were_whole_counts_as_broken() -> None:
+    """Finish reason `abort`, then [DONE]."""
+    async with two() as (engines, f):
+        for engine in engines.engines:
+            await engine.set_faults({"cut": {"after_tokens": 3, "how": "abort"}})
+        got = (await asyncio.gather(*chats(f, 1, tokens=40)))[0]
+        assert b'"finish_reason":"abort"' in got.body
+        assert got.body.endswith(b"data: [DONE]\n\n")
+        assert verdict(got) == "told"
+        assert f.state("a").errors + f.state("b").errors == 1
+        assert f.state("a").successes + f.state("b").successes == 0
+
+
 async def test_nobody_waits_long_for_an_engine_that_was_stopped_and_holds_its_connections_in_silence() -> None:
     """The pool would wait for two minutes; the collector sees at once that the port is closed."""
     async with two() as (engines, f), polled(engines, f):

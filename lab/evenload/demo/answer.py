@@ -131,7 +131,10 @@ class Answer:
             self.exchange.respond(200, body(self.voice, self.output_tokens, self.reason))
 
     def _cut(self, how: CutHow) -> None:
-        if how is CutHow.END and self.exchange.started:
+        if how is CutHow.ABORT and self.exchange.started and self.frames is not None:
+            self.exchange.send(*self.frames.closing(self.sent + 1, "abort"))
+            self.exchange.end()
+        elif how in (CutHow.END, CutHow.ABORT) and self.exchange.started:
             self.exchange.end()
         else:
             self.exchange.cut(reset=how is CutHow.RESET)

@@ -6,7 +6,7 @@ A document names faults; those it does not name stay as they are, and `null` hea
     {"slow": {"ttft_ms": 3500, "probability": 0.2}}     first token after 3,500 ms for one request in five
     {"fail_fast": {"probability": 0.3}}                 500 at once
     {"hang": {}}                                        accepted, never answered
-    {"cut": {"after_tokens": 5, "how": "reset"}}        reset | eof (no last chunk) | end (proper end, no finish reason)
+    {"cut": {"after_tokens": 5, "how": "reset"}}        reset | eof | end | abort, see `CutHow`
     {"saturate": {"mode": "kv_429"}}                    status_503 | stream_error (inside a 200 stream) | kv_429
     {"limit": {"requests": 4}}                          refused while so many are unfinished; the gauges show no queue
     {"drain": {}}                                       /health 200, running streams finish, new requests get 500
@@ -37,8 +37,9 @@ class CutHow(StrEnum):
     """How a stream is cut."""
 
     RESET = "reset"
-    EOF = "eof"
-    END = "end"
+    EOF = "eof"  # no last chunk
+    END = "end"  # a proper end without finish reason
+    ABORT = "abort"  # finish reason `abort` and [DONE], as a vLLM that is told to stop may do: as if it were whole
 
 
 class SaturateMode(StrEnum):
