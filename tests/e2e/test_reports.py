@@ -48,7 +48,7 @@ async def collecting(settings: Settings) -> AsyncIterator[Collector]:
     running = asyncio.create_task(collector.run(stop))
     try:
         async with asyncio.timeout(20):
-            while not collector.emitter.link.connected:  # noqa: ASYNC110
+            while not collector.emitter.alive:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         yield collector
     finally:
