@@ -80,7 +80,7 @@ async def test_an_answer_in_time_is_not_touched() -> None:
 async def test_an_instance_whose_own_limit_has_passed_is_blamed_all_the_same() -> None:
     limits = Limits(first_token_s=0.2, back_off_s=0.01)
     async with stage([Stall()], [Stall()], limits=limits) as s:
-        got = await post(s.url, STREAM, within(205))
+        got = await post(s.url, STREAM, within(225))
         assert (got.status, got.error["code"]) == (504, "upstream_first_token")
         assert s.ends == [("a", "timeout", "first_token")]
 
