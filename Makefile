@@ -56,7 +56,7 @@ demo-providers: $(STAMP)
 	$(BIN)/evenload demo --story providers
 
 test: $(STAMP)
-	$(BIN)/pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 soak: $(STAMP)
 	SOAK_FAULTS=$(FAULTS) SOAK_SEED=$(SEED) $(BIN)/pytest -m soak tests/soak $(PYTEST_ARGS)
