@@ -2,7 +2,7 @@
 PYTHON ?= python3
 # More arguments for pytest, for instance: make test PYTEST_ARGS="tests/settings -x"
 PYTEST_ARGS ?=
-# How many tests at a time; all that starts brokers and processes stays with one worker. 0: one test after the other.
+# How many tests at a time, each worker with a Kafka of its own. 0: one test after the other.
 WORKERS ?= 2
 # How many faults `make soak` makes, and the seed that decides their order; a failure names its seed.
 FAULTS ?= 200
