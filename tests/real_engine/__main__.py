@@ -7,12 +7,16 @@ what was seen. Takes 10 to 30 minutes; Ctrl-C stops everything that it started.
 
 import argparse
 import asyncio
+import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+
+import anthropic
+import openai
 
 from evenload.broker import BrokerError
 from evenload.cli.stopping import unwinding
@@ -40,6 +44,11 @@ STEPS: dict[str, Step] = {
 STEP_S = 1200.0  # those that start an engine again take minutes
 PAGE = Path(__file__).parents[2] / "docs" / "real-engines.md"
 _MARKS = {"PASS": "holds", "FAIL": "**does not hold**", "SEEN": ""}
+# What a step raises where an engine, a client or a tool does something else than it should.
+FAILURES = (
+    *(AssertionError, LookupError, OSError, ValueError, ChildFailedError, Uninstallable),
+    *(subprocess.SubprocessError, openai.OpenAIError, anthropic.AnthropicError),
+)
 BEGIN, END = "<!-- seen: made by make real-engine -->", "<!-- end of seen -->"
 
 
@@ -107,7 +116,7 @@ def _made(name: str, world: World) -> list[Check]:
     began_s = time.monotonic()
     try:
         checks = asyncio.run(_bounded(step, world))
-    except (AssertionError, LookupError, OSError, ValueError, ChildFailedError, Uninstallable) as error:
+    except FAILURES as error:
         checks = [Check("the step can be made", f"{type(error).__name__}: {error}", False)]
     world.record.result(name, [(check.expected, check.seen, check.word) for check in checks])
     for check in checks:
@@ -118,7 +127,10 @@ def _made(name: str, world: World) -> list[Check]:
 
 async def _bounded(step: Step, world: World) -> list[Check]:
     async with asyncio.timeout(STEP_S):
-        return [*await world.whole(), *await step(world)]
+        checks = await world.whole()
+        if step is not steps_well.ready:  # which says how long it takes
+            await world.in_use()
+        return [*checks, *await step(world)]
 
 
 def write(results: Results) -> None:
@@ -127,12 +139,29 @@ def write(results: Results) -> None:
     before, _, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     assert end, f"{PAGE}: the marks {BEGIN!r} and {END!r} are not there"
-    rows = [f"Evenload {__version__}, vLLM {install.VLLM}.\n", "| step | expected | seen | |", "|---|---|---|---|"]
+    said = f"Evenload {__version__}, vLLM {install.VLLM}.\n\n{origin(results)}\n\n{table(results)}"
+    PAGE.write_text(f"{before}{BEGIN}\n{said}\n{END}{after}", encoding="utf-8")
+
+
+def origin(results: Results) -> str:
+    """Return in words which run each step is of."""
+    lines = []
+    for run in sorted({result.run for result in results.values()}):
+        steps = [name for name in STEPS if name in results and results[name].run == run]
+        loads = [results[name].load for name in steps]
+        lines.append(f"- {', '.join(steps)}: one run, begun {run} UTC; load {min(loads):g} to {max(loads):g}")
+    missing = [name for name in STEPS if name not in results]
+    return "\n".join([*lines, *([f"- {', '.join(missing)}: not run"] if missing else [])])
+
+
+def table(results: Results) -> str:
+    """Return what came out of the steps as a table in Markdown."""
+    rows = ["| step | expected | seen | |", "|---|---|---|---|"]
     for name in STEPS:
-        for expected, seen, word in results.get(name, ()):
+        for expected, seen, word in results[name].checks if name in results else ():
             cells = (name, expected, seen, _MARKS[word])
             rows.append("| " + " | ".join(" ".join(cell.replace("|", "/").split()) for cell in cells) + " |")
-    PAGE.write_text(f"{before}{BEGIN}\n" + "\n".join(rows) + f"\n{END}{after}", encoding="utf-8")
+    return "\n".join(rows)
 
 
 if __name__ == "__main__":

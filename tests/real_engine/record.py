@@ -1,6 +1,9 @@
 """Small files of what was said: pages and streams as they came, less what nobody reads."""
 
 import json
+import os
+import time
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +26,45 @@ FAMILIES = (
 _HEADERS = ("content-type", "retry-after", "transfer-encoding", "content-length")
 
 
-Results = dict[str, list[tuple[str, str, str]]]  # by step: what was expected, what was seen, and PASS, FAIL or SEEN
+@dataclass(frozen=True)
+class Result:
+    """What came out of a step.
+
+    Attributes:
+        run: when the run began that it is of, UTC.
+        load: of the machine, runnable processes over the last minute, when the step ended.
+        files: what was recorded in it, by name.
+        checks: what was expected, what was seen, and PASS, FAIL or SEEN.
+    """
+
+    run: str
+    load: float
+    files: list[str]
+    checks: list[tuple[str, str, str]]
+
+
+Results = dict[str, Result]
 
 
 class Record:
-    """A folder of recordings; a file that is there already is written anew."""
+    """A folder of recordings, each of the last run of its step: what a step recorded before is removed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._run = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+        self._files: set[str] = set()
         folder.mkdir(parents=True, exist_ok=True)
 
     def result(self, step: str, checks: list[tuple[str, str, str]]) -> None:
         """Keep what came out of a step, in the place of what came out of it before."""
-        self.json("results", self.results() | {step: checks})
+        results = self.results()
+        if step in results:
+            for name in set(results[step].files) - self._files:
+                (self._folder / name).unlink(missing_ok=True)
+        results[step] = Result(self._run, round(os.getloadavg()[0], 1), sorted(self._files), checks)
+        self._files.clear()
+        text = json.dumps({name: asdict(result) for name, result in results.items()}, indent=1, sort_keys=True)
+        (self._folder / "results.json").write_text(text + "\n", encoding="utf-8")
 
     def results(self) -> Results:
         """Return what came out of each step last."""
@@ -43,15 +72,16 @@ class Record:
             text = (self._folder / "results.json").read_text(encoding="utf-8")
         except FileNotFoundError:
             return {}
-        return {step: [tuple(check) for check in checks] for step, checks in json.loads(text).items()}
+        kept = {step: Result(**result) for step, result in json.loads(text).items()}
+        return {step: replace(each, checks=[(a, b, c) for a, b, c in each.checks]) for step, each in kept.items()}
 
     def page(self, name: str, page: bytes) -> None:
         """Keep a page of metrics."""
-        (self._folder / f"{name}.txt").write_bytes(trimmed_page(page))
+        self._keep(f"{name}.txt", trimmed_page(page))
 
     def answer(self, name: str, said: Said) -> None:
         """Keep an answer: its body, and beside it how it came."""
-        (self._folder / f"{name}.body").write_bytes(trimmed_stream(said.body))
+        self._keep(f"{name}.body", trimmed_stream(said.body))
         how = {
             "status": said.status,
             "ending": said.ending,
@@ -61,8 +91,11 @@ class Record:
 
     def json(self, name: str, value: Any) -> None:
         """Keep plain data."""
-        text = json.dumps(value, indent=1, sort_keys=True) + "\n"
-        (self._folder / f"{name}.json").write_text(text, encoding="utf-8")
+        self._keep(f"{name}.json", (json.dumps(value, indent=1, sort_keys=True) + "\n").encode())
+
+    def _keep(self, name: str, content: bytes) -> None:
+        (self._folder / name).write_bytes(content)
+        self._files.add(name)
 
 
 def trimmed_page(page: bytes) -> bytes:

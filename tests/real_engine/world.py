@@ -67,6 +67,15 @@ class World:
         """Start again what the last step has ended."""
         return [await self._again(engine) for engine in (self.roomy, self.tight) if not engine.child.running]
 
+    async def in_use(self) -> None:
+        """Wait until both are in use.
+
+        Raises:
+            AssertionError: One is not, after 30 s.
+        """
+        for engine in (self.roomy, self.tight):
+            assert await self.usable(engine, 30) is not None, f"{engine.name} is not in use after 30 s"
+
     async def _again(self, engine: RealEngine) -> Check:
         """Start an engine, which the fleet must notice."""
         print(f"  {engine.name} is started again, which takes minutes ...", flush=True)
