@@ -27,6 +27,7 @@ def base_url(text: str) -> str:
     try:
         parts = urlsplit(text)
         port_ok = parts.port is None or parts.port > 0
+        (parts.hostname or "").encode("idna")  # as a connection will: labels of 1 to 63 characters
     except ValueError:
         raise PydanticCustomError("base_url", URL_SHAPE) from None
     if parts.scheme not in DEFAULT_PORTS or not parts.hostname or not port_ok:
