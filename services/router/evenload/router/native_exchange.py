@@ -47,6 +47,7 @@ class Exchange:
     """
 
     __slots__ = (
+        "_abandoned",
         "_body",
         "_body_whole",
         "_expects",
@@ -82,7 +83,7 @@ class Exchange:
         self._body_whole = self._taken = False
         self._waiter: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
-        self.started = self.complete = False
+        self.started = self.complete = self._abandoned = False
         self._head = b""  # made, and waiting for the first part of the body
         self._left = _UNTOLD  # bytes of the body that are still to come
         self.source: Source | None = None
@@ -120,7 +121,7 @@ class Exchange:
 
     def abandon(self) -> None:
         """The rest of the request does not come: the application sees a client that left, and is not listened to."""
-        self.complete = True
+        self.complete = self._abandoned = True
         self._wake()
 
     @property
@@ -269,8 +270,8 @@ class Exchange:
         try:
             await app(scope, self.receive, self.send)
         except Exception:
-            if self.complete:
-                return  # abandoned, and it noticed
+            if self._abandoned:
+                return  # and it noticed
             log.exception("the application failed")
             if not self.started:
                 self._fail()
