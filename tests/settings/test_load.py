@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from evenload.settings import Settings, SettingsError, backend_keys, load_settings
+from evenload.settings import Settings, SettingsError, backend_keys, files, load_settings
 
 POOL = '[{"name": "a", "models": ["m"], "instances": [{"url": "http://gpu-1:8000"}]}]'
 
@@ -137,10 +137,28 @@ def test_variables_that_are_no_settings_are_left_alone() -> None:
         ("router: {1: 2}", "conf.yaml:1: router"),
         ("!!python/object:os.system {}", "conf.yaml:1: is not valid YAML: "),
         ("router: {drain_s: .nan}", "conf.yaml:1: router.drain_s: must be a finite number"),
+        ("router: {name: 2024-13-45}", "conf.yaml: is not valid YAML: month must be in 1..12"),
+        ("router: {port: !!bool x}", "conf.yaml: is not valid YAML: "),
+        ("router: {port: !!int ''}", "conf.yaml: is not valid YAML: "),
+        ("router: {name: !!timestamp x}", "conf.yaml: is not valid YAML: "),
+        ("x: &x\n  <<: *x", "conf.yaml:1: x.<<: contains itself"),
+        ("router: " + "[" * 3000, "conf.yaml: is nested too deeply"),
     ],
 )
 def test_a_file_that_cannot_be_meant_is_refused(text: str, reason: str) -> None:
     assert problems_of(text)[0].startswith(reason)
+
+
+@pytest.mark.parametrize(("first", "more"), [("[1]", "[{}]"), ("{a: 1}", "{{<<: [{}]}}")])
+def test_a_file_whose_aliases_stand_for_more_than_there_is_memory_is_refused(
+    first: str, more: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "NODES_MAX", 5_000)
+    lines = [f"x0: &x0 {first}"]
+    lines += [f"x{n}: &x{n} {more.format(', '.join([f'*x{n - 1}'] * 9))}" for n in range(1, 30)]
+    assert problems_of("\n".join(lines)) == [
+        "conf.yaml: is not valid YAML: more than 5000 values, aliases counted",
+    ]
 
 
 def test_a_file_that_is_not_there_is_an_error_and_one_that_is_empty_is_not() -> None:

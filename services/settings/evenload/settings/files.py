@@ -10,7 +10,11 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 from evenload.settings.problems import Location, Problem, dotted
 
 FILE_BYTES_MAX = 4 * 1024 * 1024
+NODES_MAX = 500_000  # aliases counted: a few lines of them can stand for more than there is memory
 MERGE_KEY = "<<"
+
+# What the library lets out for a scalar that is none of its kind, 2024-13-45 or `!!bool x` for instance.
+_NO_VALUE = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError)
 
 
 @dataclass(slots=True)
@@ -44,6 +48,8 @@ def read_yaml(path: Path) -> FileContent:
         content.problems.append(Problem(str(path), "", f"is not UTF-8 (byte {error.start})"))
     except yaml.YAMLError as error:
         content.problems.append(_syntax_problem(path, error))
+    except RecursionError:
+        content.problems.append(Problem(str(path), "", "is nested too deeply"))
     return content
 
 
@@ -55,6 +61,9 @@ def _parse(text: str, path: Path, content: FileContent) -> None:
             return
         _walk(root, (), path, content, ())
         data = loader.construct_document(root)
+    except _NO_VALUE as error:
+        content.problems.append(Problem(str(path), "", f"is not valid YAML: {error}"))
+        return
     finally:
         loader.dispose()
     if not isinstance(data, dict):
@@ -69,6 +78,8 @@ def _walk(node: Node, location: Location, path: Path, content: FileContent, pare
     if any(node is parent for parent in parents):
         content.problems.append(Problem(f"{path}:{node.start_mark.line + 1}", dotted(location), "contains itself"))
         return
+    if len(content.lines) > NODES_MAX:
+        raise yaml.YAMLError(f"more than {NODES_MAX} values, aliases counted")
     parents = (*parents, node)
     if isinstance(node, SequenceNode):
         for index, item in enumerate(node.value):
@@ -78,11 +89,10 @@ def _walk(node: Node, location: Location, path: Path, content: FileContent, pare
         seen: set[str] = set()
         for key_node, value in node.value:
             key, line = str(key_node.value), key_node.start_mark.line + 1
-            if key == MERGE_KEY:
-                continue
             if key in seen:
                 content.problems.append(Problem(f"{path}:{line}", dotted((*location, key)), "stands twice"))
-            seen.add(key)
+            if key != MERGE_KEY:
+                seen.add(key)
             content.lines[(*location, key)] = line
             _walk(value, (*location, key), path, content, parents)
 
