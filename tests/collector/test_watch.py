@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from evenload.collector.engines.page import Page
 from evenload.collector.watch import Watch
 from evenload.schemas import EngineGauges, Event, InstanceState, Membership
@@ -40,6 +42,18 @@ def test_a_refused_connection_makes_the_instance_not_ready_at_once_and_is_said_o
 
 def test_an_instance_that_never_answered_is_not_ready_when_refused() -> None:
     assert changes(Watch("gpu-1", 250).on_failure("refused", 0)) == [("not_ready", "refused")]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 405])
+def test_an_engine_whose_health_says_nothing_to_us_is_ready_again_after_its_restart(status: int) -> None:
+    watch = Watch("gpu-1", 250)
+    watch.on_health(status, 0)
+    watch.on_models(None, 0)
+    assert changes(watch.on_failure("refused", 250)) == [("not_ready", "refused")]
+    assert watch.on_health(500, 500) == []
+    watch.on_health(status, 750)
+    assert watch.wants_models()
+    assert changes(watch.on_models(None, 750)) == [("ready", "")]
 
 
 def test_silence_alone_never_removes_an_instance() -> None:

@@ -22,6 +22,7 @@ BACKOFF_MS_MAX = 2_000
 STALL_MS = 30_000
 DRAIN_MS_MAX = 60_000  # then it gets requests again, and one refusal is enough to say it anew
 DRAIN_REFUSALS = 2  # failures within 10 s, the last of them a refusal that says so; one odd failure convicts nobody
+NO_HEALTH = frozenset({401, 403, 404, 405})  # it is there, and `/health` is not, or not for us: the rest decides
 MODELS_TRIES_MAX = 3  # a list that does not come keeps nobody out
 
 REFUSED = "refused"
@@ -119,7 +120,7 @@ class Watch:
         self._health_ms = now_ms
         if status == 503:
             self._healthy = False
-        elif 200 <= status < 300 or status == 404:
+        elif 200 <= status < 300 or status in NO_HEALTH:
             self._healthy, self._refused = True, False
         return self._settle(now_ms)
 
