@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -65,6 +66,16 @@ class Door:
         async with self._session.post(self._url + path, data=body, headers=sent, **options) as answer:
             self.headers = answer.headers
             return answer.status, await answer.json()
+
+    async def send(self, head: bytes, body: bytes) -> bytes:
+        """Send these lines of a head as they are; returns the whole answer."""
+        port = urlsplit(self._url).port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /v1/telemetry HTTP/1.1\r\nhost: h\r\nconnection: close\r\n")
+        writer.write(b"content-length: %d\r\n%b\r\n\r\n%b" % (len(body), head, body))
+        answer = await reader.read()
+        writer.close()
+        return answer
 
 
 @contextlib.asynccontextmanager
@@ -149,10 +160,30 @@ async def test_what_is_wrong_is_said_in_the_form_of_the_api() -> None:
         assert len(bomb) < 1000
         status, answer = await d.post(bomb, AUTHORIZED | {"content-encoding": "gzip"})
         assert (status, answer["error"]["code"]) == (413, "request_too_large")
+        status, answer = await d.post(b"no gzip at all", AUTHORIZED | {"content-encoding": "gzip"})
+        assert (status, answer["error"]["code"]) == (400, "undecodable")
         status, answer = await d.post(report("a"), AUTHORIZED | {"content-type": "text/plain"})
         assert (status, answer["error"]["code"]) == (415, "unsupported_media_type")
         assert (await d.post(report("a"), path="/v1/other"))[0] == 404
         assert d.log.written == []
+
+
+async def test_headers_may_have_any_bytes() -> None:
+    async with door() as d:
+        body = json.dumps(report("a")).encode()
+        for line, status in (
+            (b"x-other: \xff", b"202"),
+            (b"x-request-id: \xff", b"202"),
+            (b"x-api-key: \xff", b"401"),
+            (b"content-encoding: \xff", b"202"),
+        ):
+            key = b"" if status == b"401" else b"authorization: Bearer ev-secret\r\n"
+            assert (await d.send(key + b"content-type: application/json; x=\xff\r\n" + line, body)).startswith(
+                b"HTTP/1.1 " + status
+            )
+        assert (await d.send(b"x-api-key: ev-secret\r\ncontent-type: application/json; x=\xff", b"{")).startswith(
+            b"HTTP/1.1 400"
+        )
 
 
 async def test_a_key_with_a_rate_is_held_to_it() -> None:

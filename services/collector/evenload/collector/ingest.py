@@ -135,7 +135,9 @@ class Ingest:
 
     def _admit(self, request: web.Request) -> Key:
         """Let a request in before its body is read, or refuse it."""
-        headers = {name.lower().encode(): value.encode() for name, value in request.headers.items()}
+        headers = {
+            name.lower().encode(): value.encode(errors="surrogateescape") for name, value in request.headers.items()
+        }
         self._keys.admit(headers, time.monotonic())
         return self._keys.identify(headers)
 
@@ -218,6 +220,8 @@ def _in_the_apis_form(counts: Counter[str], bytes_max: int) -> Any:
         except web.HTTPRequestEntityTooLarge:
             message = f"The body is larger than {bytes_max} bytes."
             wrong = ApiError(status=413, code="request_too_large", message=message)
+        except web.RequestPayloadError:
+            wrong = _BROKEN_BODY
         except web.HTTPException as error:
             if error.status < 400:
                 raise
@@ -225,9 +229,19 @@ def _in_the_apis_form(counts: Counter[str], bytes_max: int) -> Any:
         counts[wrong.code] += 1
         body = wrong.body(_request_id(request))
         headers = {name.decode(): value.decode() for name, value in wrong.headers(body)}
-        return web.Response(status=wrong.status, body=body, headers=headers)
+        refusal = web.Response(status=wrong.status, body=body, headers=headers)
+        if wrong is _BROKEN_BODY:
+            refusal.force_close()  # nobody knows where it ends
+        return refusal
 
     return middleware
+
+
+_BROKEN_BODY = ApiError(
+    status=400,
+    code="undecodable",
+    message="The body is not what its Content-Encoding or Transfer-Encoding says.",
+)
 
 
 def _slug(reason: str) -> str:

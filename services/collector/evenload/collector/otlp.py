@@ -96,7 +96,8 @@ def read_request(body: bytes, content_type: str) -> tuple[Any, str]:
     Raises:
         Refused: 400 or 415.
     """
-    kind = TYPES.get(content_type.partition(";")[0].strip().lower())
+    name = content_type.partition(";")[0].strip().lower()
+    kind = TYPES.get(name)
     if kind is None:
         message = f"Content-Type must be {' or '.join(TYPES)}."
         raise Refused(ApiError(status=415, code="unsupported_media_type", message=message))
@@ -107,7 +108,7 @@ def read_request(body: bytes, content_type: str) -> tuple[Any, str]:
         else:
             request.ParseFromString(body)
     except (DecodeError, ParseError, UnicodeDecodeError, ValueError, RecursionError):
-        message = f"The body is no ExportTraceServiceRequest in {content_type}."
+        message = f"The body is no ExportTraceServiceRequest in {name}."
         raise Refused(ApiError(status=400, code="undecodable", message=message)) from None
     return request, kind
 

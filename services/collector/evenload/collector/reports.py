@@ -124,7 +124,8 @@ def read_report(body: bytes, content_type: str, events_max: int, known: Callable
     Raises:
         Refused: 400, 413, 415 or 422; names index and field of what is wrong.
     """
-    kind = TYPES.get(content_type.partition(";")[0].strip().lower())
+    name = content_type.partition(";")[0].strip().lower()
+    kind = TYPES.get(name)
     if kind is None:
         message = f"Content-Type must be {' or '.join(list(TYPES)[:2])}."
         raise Refused(ApiError(status=415, code="unsupported_media_type", message=message))
@@ -133,7 +134,7 @@ def read_report(body: bytes, content_type: str, events_max: int, known: Callable
     except msgspec.ValidationError as error:
         raise _invalid(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Refused(ApiError(status=400, code="undecodable", message=f"The body is not {content_type}.")) from None
+        raise Refused(ApiError(status=400, code="undecodable", message=f"The body is not {name}.")) from None
     if len(report.events) > events_max:
         message = f"{len(report.events)} events; at most {events_max} go in one report."
         raise Refused(ApiError(status=413, code="too_many_events", message=message))
