@@ -51,6 +51,11 @@ def test_json_has_every_right_and_a_principal_of_ones_own() -> None:
     assert "--allow-principal User:CN=router,O=x" in rows[0]["command"]
 
 
+def test_a_principal_is_one_word_for_the_shell() -> None:
+    rows = json.loads(acls("--json", "--process", "router", "--principal", "User:a b; ls"))
+    assert "--allow-principal 'User:a b; ls' --operation" in rows[0]["command"]
+
+
 def test_a_process_that_there_is_not_is_refused() -> None:
     done = CliRunner().invoke(app, ["topics", "acls", "--process", "routr"])
     assert done.exit_code != 0

@@ -63,6 +63,7 @@ async def test_bodies_of_all_kinds_are_read(raw: bytes, body: bytes) -> None:
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", "cut"),
         (b"", "cut"),
         (b"SSH-2.0-OpenSSH\r\n\r\n", "protocol"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", "protocol"),
     ],
 )
 async def test_broken_answers_have_a_cause(raw: bytes, cause: str) -> None:

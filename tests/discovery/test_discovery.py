@@ -117,6 +117,19 @@ async def test_a_source_that_fails_is_not_waited_for_and_disturbs_no_other(
         assert "works again" in caplog.text
 
 
+async def test_a_source_that_cannot_even_ask_is_not_waited_for_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_resolver(*_: object) -> None:
+        raise RuntimeError("no name servers")
+
+    monkeypatch.setattr("evenload.discovery.discovery._source", no_resolver)
+    async with discovering(settings_for(tmp_path, {"dns": "e.internal:80"})) as (discovery, _):
+        slot = next(slot for slot in discovery.slots if slot.pool)
+        await until(lambda: slot.failing == "RuntimeError: no name servers")
+        await until(lambda: not discovery.waiting)
+
+
 async def test_an_instance_that_cannot_be_in_the_pool_is_refused_with_all_of_its_report(tmp_path: Path) -> None:
     write(tmp_path / "f", "http://a:1")
     settings = settings_for(tmp_path, {"file": str(tmp_path / "f")}, policy="round-robin")

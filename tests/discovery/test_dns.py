@@ -114,6 +114,6 @@ async def test_a_name_server_that_does_not_answer_is_asked_again() -> None:
         server.records = {(NAME, "A"): None, (NAME, "AAAA"): None}
         async with asking(server, dns=f"{NAME}:8000") as heard:
             await until(lambda: heard.failures, 15)
-            assert "timed out" in heard.failures[0] or "lifetime expired" in heard.failures[0]
+            assert heard.failures[0].endswith("A: timed out")
             server.records = {(NAME, "A"): ["10.0.0.1"]}
             await until(lambda: heard.reports)

@@ -275,7 +275,9 @@ async def test_what_cannot_be_done_is_refused_with_what_to_do(tmp_path: Path) ->
             ({"pool": "q", "url": url}, 404, "Name one of the pools: p"),
             ({"pool": "p"}, 400, "url: is required"),
             ({"pool": "p", "url": url, "weigth": 2}, 400, "did you mean 'weight'"),
-            ({"pool": "p", "url": url, "api_key_env": "NOT_THERE"}, 400, "NOT_THERE"),
+            ({"pool": "p", "url": url, "api_key_env": "HOME"}, 403, "api_key_env: the settings name it for no"),
+            ({"pool": "p", "url": url, "api_key_file": "/etc/hostname"}, 403, "api_key_file: the settings name it"),
+            ({"pool": "p", "url": "https://127.0.0.1:1", "ca_file": "/not/there"}, 400, "/not/there"),
             ({"pool": "p", "url": "x" * 70_000}, 413, "larger than"),
         ):
             got = await ask(f, secret, "POST", "", body)

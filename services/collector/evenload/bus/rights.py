@@ -4,6 +4,7 @@ Read and Write imply Describe. Writing idempotently needs no right of its own si
 without a group, need no right on groups.
 """
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -85,7 +86,7 @@ def command(right: Right, principal: str, bootstrap: str) -> str:
     """Return the command of Kafka's own tools that grants a right."""
     return (
         f"kafka-acls.sh --bootstrap-server {bootstrap} --command-config admin.properties --add "
-        f"--allow-principal {principal} --operation {right.operation} --{right.kind} {right.name}"
+        f"--allow-principal {shlex.quote(principal)} --operation {right.operation} --{right.kind} {right.name}"
     )
 
 

@@ -135,8 +135,8 @@ class _Reading:
             return
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            raise GetError("protocol", str(error)) from error
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            raise GetError("protocol", str(error) or "the answer is an upgrade") from error
         if len(self.body) > BODY_BYTES_MAX:
             raise GetError("too_large", f"more than {BODY_BYTES_MAX} bytes")
 

@@ -245,6 +245,13 @@ class Discovery:
             ending.add_done_callback(self._ending.discard)
 
     async def _follow(self, slot: Slot) -> None:
+        try:
+            await self._run(slot)
+        except Exception as error:
+            slot.failed(f"{type(error).__name__}: {error}")  # nobody waits for a source that cannot even ask
+            raise
+
+    async def _run(self, slot: Slot) -> None:
         own = self.settings.discovery
         if slot.source is not None and slot.pool is not None:
             await _source(slot.source, slot.pool, own).run(slot)

@@ -133,4 +133,6 @@ class DnsSource:
 
 
 def _reason(error: dns.exception.DNSException, kind: RdataType) -> str:
+    if isinstance(error, dns.exception.Timeout):
+        return f"{kind.name}: timed out"  # its own words have measured times, and would be news each time
     return f"{kind.name}: {error}".rstrip(".")

@@ -88,6 +88,7 @@ class Admin:
             log.info("operator %s: %s is back", by.name, name)
             return {"instance": name}
         instance = _instance(pool, data)
+        self._may_have_its_key(instance)
         async with self._changing:
             if instance.id in self._dispatcher.upstreams:
                 raise AdminError(409, "instance_exists", f"There is an instance {instance.id!r}.", "id")
@@ -123,6 +124,17 @@ class Admin:
         self._tell(name, "draining" if drains else "joined")
         log.info("operator %s: %s %s", by.name, "drain" if drains else "undrain", name)
         return {"instance": name, "draining": drains}
+
+    def _may_have_its_key(self, instance: InstanceSettings) -> None:
+        """Refuse keys that the settings give to no instance: else any secret of this process could be sent anywhere."""
+        pools = self._discovery.settings.pools
+        listed = [one.model_dump() for pool in pools for one in pool.instances]
+        templates = [source.template for pool in pools for source in pool.discovery]
+        for field in ("api_key_env", "api_key_file"):
+            value = getattr(instance, field)
+            if value is not None and str(value) not in {str(one.get(field)) for one in (*listed, *templates)}:
+                message = f"{field}: the settings name it for no instance of theirs, so operators cannot use it."
+                raise AdminError(403, "key_not_allowed", message, field)
 
     def _tell(self, name: str, what: Literal["draining", "joined"]) -> None:
         generation = self._dispatcher.view.generation(name)
