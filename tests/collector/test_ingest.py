@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 from pydantic import ValidationError
 
-from evenload.api.keys import ClientKeys, Key, TokenBucket, new_key
+from evenload.api.keys import ClientKeys, Key, Refused, TokenBucket, new_key
 from evenload.broker import ports
 from evenload.bus.link import Receipt, Record
 from evenload.collector.ingest import Ingest
@@ -257,6 +257,28 @@ async def test_a_collector_without_kafka_answers_503_and_goes_on(tmp_path: Path)
     finally:
         stop.set()
         await running
+
+
+def test_a_reload_takes_other_keys_or_nothing(tmp_path: Path) -> None:
+    settings = settings_with(tmp_path, "127.0.0.1:1")
+    collector = Collector(settings)
+    assert collector.ingest is not None
+
+    def admitted(secret: str) -> bool:
+        with contextlib.suppress(Refused):
+            collector.ingest._keys.identify({b"x-api-key": secret.encode()})  # type: ignore[union-attr]
+            return True
+        return False
+
+    old, (new, line) = (tmp_path / "secret").read_text(), new_key("team")
+    (tmp_path / "keys").write_text("nonsense")
+    with pytest.raises(SettingsError, match=r"collector\.ingest\.keys_file"):
+        collector.reload(settings)
+    assert admitted(old)
+    (tmp_path / "keys").write_text(line)
+    collector.reload(settings)
+    assert admitted(new)
+    assert not admitted(old)
 
 
 async def test_a_taken_port_is_named_with_its_key(tmp_path: Path) -> None:

@@ -130,6 +130,25 @@ async def test_a_source_that_cannot_even_ask_is_not_waited_for_either(
         await until(lambda: not discovery.waiting)
 
 
+@pytest.mark.parametrize("keys", [{"api_key_env": "NOT_THERE"}, {"ca_file": "/not/there", "url": "https://b:1"}])
+async def test_an_instance_whose_key_or_authorities_are_missing_holds_up_its_own_source_only(
+    tmp_path: Path, keys: dict[str, str]
+) -> None:
+    write(tmp_path / "f", "http://a:1")
+    write(tmp_path / "g", "http://c:1")
+    sources = {"file": str(tmp_path / "f")}, {"file": str(tmp_path / "g")}
+    async with discovering(settings_for(tmp_path, *sources)) as (discovery, applied):
+        await until(lambda: {"p:a:1", "p:c:1"} <= set(applied.ids))
+        (tmp_path / "f").write_text(json.dumps({"instances": [{"url": "http://b:1", **keys}]}))
+        await until(lambda: any(slot.failing for slot in discovery.slots))
+        write(tmp_path / "g", "http://c:1", "http://d:1")
+        await until(lambda: "p:d:1" in applied.ids)
+        failing = {slot.label: slot.failing for slot in discovery.slots if slot.failing}
+        assert list(failing) == [f"file {tmp_path / 'f'}"]
+        assert "NOT_THERE" in str(failing) or "/not/there" in str(failing)
+        assert "p:a:1" in applied.ids
+
+
 async def test_an_instance_that_cannot_be_in_the_pool_is_refused_with_all_of_its_report(tmp_path: Path) -> None:
     write(tmp_path / "f", "http://a:1")
     settings = settings_for(tmp_path, {"file": str(tmp_path / "f")}, policy="round-robin")

@@ -291,6 +291,14 @@ async def test_what_cannot_be_done_is_refused_with_what_to_do(tmp_path: Path) ->
         assert (await ask(f, secret, "POST", "/a/undrain")).status == 409
 
 
+async def test_a_removal_that_cannot_be_kept_drains_nobody(tmp_path: Path) -> None:
+    async with following(tmp_path, [GOOD], listed=1, operators=True) as (f, secret):
+        (tmp_path / "changes").mkdir()
+        got = await ask(f, secret, "DELETE", "/a")
+        assert (got.status, json.loads(got.body)["error"]["code"]) == (500, "changes_file")
+        assert not f.state("a").draining
+
+
 async def test_without_a_file_for_changes_one_can_still_be_drained(tmp_path: Path) -> None:
     async with following(tmp_path, [GOOD], listed=1, operators=True) as (f, secret):
         own = f.router.discovery.settings.discovery.model_copy(update={"changes_file": None})

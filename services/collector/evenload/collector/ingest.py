@@ -96,6 +96,11 @@ class Ingest:
         self._known = frozenset(instance.id for instance in instances)
         self._places = self._places_of(instances) if self._places_of is not None else None
 
+    def admit_by(self, keys: ClientKeys) -> None:
+        """Take other keys; those that stay keep what is left of their rates."""
+        keys.inherit(self._keys)
+        self._keys = keys
+
     def app(self) -> web.Application:
         """Return the pages."""
         bytes_max = self._settings.max_body_bytes

@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 
 UNSENT_MS_MAX = 10_000  # beyond it events only count, so the fleet is no longer seen
 _FLUSH_S = 5.0
+_REPORTERS = "collector.ingest.keys_file"
 _TICK_S = 1.0
 _TOPICS_S = 10.0
 
@@ -164,14 +165,18 @@ class Collector:
         return list(self.roster.pollers.values())
 
     def reload(self, settings: Settings) -> None:
-        """Take over the pools of other settings, and how they are discovered.
+        """Take over the pools of other settings, how they are discovered, and the keys of who may report.
 
         Raises:
             SettingsError: they cannot be; nothing has changed.
         """
         if not settings.pools:
             raise SettingsError([Problem("settings", "pools", "a collector needs at least one pool of instances")])
+        keys_file = settings.collector.ingest.keys_file
+        keys = read_keys(keys_file, _REPORTERS) if self.ingest is not None and keys_file is not None else None
         self.discovery.reconfigure(settings)
+        if self.ingest is not None and keys is not None:
+            self.ingest.admit_by(keys)
         log.info("reloaded: %d pools", len(settings.pools))
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -225,7 +230,7 @@ class Collector:
         assert own.keys_file is not None  # the settings hold this
         return Ingest(
             own,
-            read_keys(own.keys_file, "collector.ingest.keys_file"),
+            read_keys(own.keys_file, _REPORTERS),
             write=partial(self.emitter.link.produce, telemetry),
             now_ms=lambda: self._clock.now_ms(_mono_ms()),
             generation_of=self.standing.generation,

@@ -7,6 +7,7 @@ those that operators have taken out. Whoever reads settings needs to know nothin
 import asyncio
 import importlib.util
 import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +19,7 @@ from evenload.discovery.watched import FileSource, follow
 from evenload.settings import DiscoverySettings, InstanceSettings, PoolSettings, Settings, SettingsError, SourceSettings
 from evenload.settings.discovery import qualified
 from evenload.settings.instance_files import ChangesFile, read_changes
+from evenload.settings.load import NoKey, key_of
 from evenload.settings.pools import WEIGHED
 
 log = logging.getLogger(__name__)
@@ -317,4 +319,12 @@ def _unfit(pool: PoolSettings, instance: InstanceSettings) -> str:
         return f"{instance.id!r:.80} is longer than {ID_LENGTH_MAX} with its pool in front"
     if instance.weight != 1 and pool.policy not in WEIGHED:
         return f"{instance.id!r} has a weight, and policy {pool.policy} knows none; {', '.join(sorted(WEIGHED))} do"
+    try:  # or this process could take over no settings at all, those of other sources included
+        key_of(instance, os.environ)
+        if instance.ca_file is not None:
+            instance.ca_file.open("rb").close()
+    except NoKey as missing:
+        return f"the key of {instance.id!r} ({missing.source}) {missing.reason}"
+    except OSError as error:
+        return f"{instance.id!r}: ca_file {instance.ca_file} cannot be read: {error.strerror or type(error).__name__}"
     return ""

@@ -106,10 +106,15 @@ class Admin:
         Raises:
             AdminError: 404, there is no such instance; 409, there is no file to keep that in.
         """
-        self._known(name)
+        drained = self._known(name).state.draining
         self._changes_file()
         self._tell(name, "draining")
-        await self._change(removing(name))
+        try:
+            await self._change(removing(name))
+        except AdminError:
+            if not drained:
+                self._tell(name, "joined")  # nothing has changed
+            raise
         log.info("operator %s: took out %s", by.name, name)
         return {"instance": name}
 
