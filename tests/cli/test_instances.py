@@ -70,4 +70,9 @@ async def test_what_goes_wrong_has_its_exit_code_and_says_what_to_do(
         assert await run("list", "--at", f.url, "--key-file", "key") == 1
         assert "The API key is not known here" in capsys.readouterr().err
         assert await run("list", "--at", "http://127.0.0.1:1", "--key-file", "key") == 3
+        assert await run("list", "--at", f.url.removeprefix("http://"), "--key-file", "key") == 1, "no scheme"
+        capsys.readouterr()
+        for nonsense in ("http://a..b:80", "http://h o", "ftp://h:1", ""):
+            assert await run("list", "--at", nonsense, "--key-file", "key") == 2
+            assert f"--at {nonsense}: must be" in capsys.readouterr().err
         assert await run("add", "http://h:1", "--set", "weight", "--at", f.url, "--key-file", "key") == 2

@@ -278,6 +278,7 @@ async def test_what_cannot_be_done_is_refused_with_what_to_do(tmp_path: Path) ->
             ({"pool": "p", "url": url, "api_key_env": "HOME"}, 403, "api_key_env: the settings name it for no"),
             ({"pool": "p", "url": url, "api_key_file": "/etc/hostname"}, 403, "api_key_file: the settings name it"),
             ({"pool": "p", "url": "https://127.0.0.1:1", "ca_file": "/not/there"}, 400, "/not/there"),
+            ({"pool": "p", "url": "https://127.0.0.1:1", "ca_file": str(tmp_path / "keys")}, 400, "cannot be used"),
             ({"pool": "p", "url": "x" * 70_000}, 413, "larger than"),
         ):
             got = await ask(f, secret, "POST", "", body)
@@ -289,6 +290,17 @@ async def test_what_cannot_be_done_is_refused_with_what_to_do(tmp_path: Path) ->
             assert (await ask(f, secret, method, path)).status == 404
         show(f, "a", Membership(instance="a", change="left"))
         assert (await ask(f, secret, "POST", "/a/undrain")).status == 409
+
+
+async def test_who_does_not_fit_the_pools_policy_is_refused_as_in_the_list(tmp_path: Path) -> None:
+    async with following(tmp_path, [GOOD], listed=1, operators=True) as (f, secret):
+        settings = f.router.discovery.settings
+        pool = settings.pools[0].model_copy(update={"policy": "round-robin"})
+        f.router.discovery.settings = settings.model_copy(update={"pools": (pool,)})
+        got = await ask(f, secret, "POST", "", {"url": "http://127.0.0.1:1", "weight": 3})
+        assert got.status == 400
+        assert "policy round-robin knows none" in json.loads(got.body)["error"]["message"]
+        assert names(f) == ("a",)
 
 
 async def test_a_removal_that_cannot_be_kept_drains_nobody(tmp_path: Path) -> None:

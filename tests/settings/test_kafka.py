@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from evenload.settings import KafkaSecuritySettings, SettingsError, kafka_secrets, load_settings
+from evenload.settings import KafkaSecuritySettings, KafkaSettings, SettingsError, kafka_secrets, load_settings
 from evenload.settings.kafka import security_conflicts
 
 SASL = {"protocol": "SASL_SSL", "username": "router", "password_env": "PW"}
@@ -50,6 +51,12 @@ def test_what_does_not_go_together_is_named_with_key_and_reason(
     found = conflicts(**security)
     assert found.keys() == {key}
     assert reason in found[key]
+
+
+@pytest.mark.parametrize("bootstrap", ["k:99999", "k:0", "a..b:9092", "k:9092,:1", "k"])
+def test_brokers_have_names_and_ports(bootstrap: str) -> None:
+    with pytest.raises(ValidationError, match="bootstrap"):
+        KafkaSettings(bootstrap=bootstrap)
 
 
 def test_the_error_says_where_in_the_file_the_key_stands(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class Slot:
         """Take what there is now, all or nothing."""
         assert self.pool is not None
         now = tuple(sorted((_named(self.pool.name, one) for one in instances), key=lambda one: one.instance.id))
-        if problem := next(filter(None, (_unfit(self.pool, one.instance) for one in now)), ""):
+        if problem := next(filter(None, (unfit(self.pool, one.instance) for one in now)), ""):
             self.failed(problem)
             return
         self.answered()
@@ -313,7 +313,7 @@ def _named(pool: str, one: Found) -> Found:
     return one._replace(instance=one.instance.model_copy(update={"id": qualified(pool, one.instance.id)}))
 
 
-def _unfit(pool: PoolSettings, instance: InstanceSettings) -> str:
+def unfit(pool: PoolSettings, instance: InstanceSettings) -> str:
     """Say why an instance cannot be in a pool, as the settings would of one in the list."""
     if len(instance.id) > ID_LENGTH_MAX:
         return f"{instance.id!r:.80} is longer than {ID_LENGTH_MAX} with its pool in front"

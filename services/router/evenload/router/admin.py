@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from evenload.api.errors import ApiError
 from evenload.api.keys import ClientKeys, Key
 from evenload.discovery.changes import adding, change, removing, restoring
-from evenload.discovery.discovery import Discovery
+from evenload.discovery.discovery import Discovery, unfit
 from evenload.router.dispatcher import Dispatcher
 from evenload.routing.policy import InstanceView
 from evenload.schemas import Membership
@@ -89,6 +89,8 @@ class Admin:
             return {"instance": name}
         instance = _instance(pool, data)
         self._may_have_its_key(instance)
+        if reason := unfit(pool, instance):
+            raise AdminError(400, "invalid_instance", reason)
         async with self._changing:
             if instance.id in self._dispatcher.upstreams:
                 raise AdminError(409, "instance_exists", f"There is an instance {instance.id!r}.", "id")

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, field_validator
+from pydantic_core import PydanticCustomError
 
 from evenload.settings.base import Name, Section
 from evenload.settings.problems import Problem, SettingsError
@@ -64,6 +65,20 @@ class KafkaSettings(Section):
         max_length=4096,
         description="Brokers as `host:port`, separated by commas.",
     )
+
+    @field_validator("bootstrap")
+    @classmethod
+    def _can_be_connected_to(cls, value: str) -> str:
+        for broker in value.split(","):
+            host, _, port = broker.rpartition(":")
+            try:
+                host.encode("idna")
+            except UnicodeError:
+                raise PydanticCustomError("bootstrap", f"{host!r} is no name of a host") from None
+            if not 0 < int(port) < 65536:
+                raise PydanticCustomError("bootstrap", f"the port of {broker!r} is not 1 to 65535")
+        return value
+
     topic_prefix: Name = Field("evenload", description="First part of all topic names.")
     partitions: int = Field(
         4, ge=1, le=1000, description="Partitions of telemetry, snapshots and state; fixed for the life of a cluster."

@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 
 import typer
+from pydantic_core import PydanticCustomError
 
 from evenload.cli.apps import command_app
 from evenload.cli.errors import CommandError
@@ -15,6 +16,7 @@ from evenload.cli.http import request
 from evenload.cli.options import Json, with_settings
 from evenload.cli.tables import print_rows
 from evenload.settings import Settings
+from evenload.settings.instances import base_url
 
 KEY_VARIABLE = "EVENLOAD_ADMIN_KEY"
 TIMEOUT_S = 10.0
@@ -45,7 +47,9 @@ def list_instances(settings: Settings, at: At = None, key_file: KeyFile = None, 
     """List all instances with where they come from and how they are."""
     rows = []
     for router, answer in _Routers(settings, at, key_file).ask("GET", ""):
-        rows += [{"router": router, **row} for row in answer["instances"]]
+        if not isinstance(found := answer.get("instances"), list):
+            raise AdminRefused(f"{router}: no answer of a router")
+        rows += [{"router": router, **row} for row in found]
     if not as_json and len(at or ()) < 2:  # a table has little room
         rows = [{key: value for key, value in row.items() if key != "router"} for row in rows]
     print_rows(rows, as_json=as_json)
@@ -107,7 +111,7 @@ class _Routers(NamedTuple):
         host, port = self.settings.router.admin_address
         headers = {"authorization": f"Bearer {_key(self.key_file)}", "content-type": "application/json"}
         for router in self.at or [f"http://{f'[{host}]' if ':' in host else host}:{port}"]:
-            url = f"{router.rstrip('/')}/admin/instances{path}"
+            url = f"{_address(router)}/admin/instances{path}"
             data = None if body is None else json.dumps(body).encode()
             try:
                 status, answer = request(method, url, timeout_s=TIMEOUT_S, headers=headers, body=data)
@@ -124,13 +128,21 @@ def _do(
 
 def _read(router: str, status: int, answer: bytes) -> dict[str, Any]:
     try:
-        read: dict[str, Any] = json.loads(answer)
-        if status == 200:
+        read = json.loads(answer)
+        if status == 200 and isinstance(read, dict):
             return read
         reason = str(read["error"]["message"])
     except (ValueError, KeyError, TypeError):
         reason = f"status {status}, and no answer of a router"
     raise AdminRefused(f"{router}: {reason}")
+
+
+def _address(text: str) -> str:
+    """Check where a router is said to be; a scheme may be left out."""
+    try:
+        return base_url(text if "://" in text else f"http://{text}")
+    except PydanticCustomError as error:
+        raise CommandError(f"instances: --at {text}: {error.message()}") from None
 
 
 def _key(file: Path | None) -> str:
