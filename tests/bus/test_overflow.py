@@ -274,7 +274,12 @@ async def test_a_process_that_had_no_folder_takes_it_at_its_end_if_it_is_free_by
     assert told(link.log) == load.observed
 
 
-async def test_the_disk_is_emptied_no_faster_than_the_settings_say(tmp_path: Path) -> None:
+async def test_the_disk_is_emptied_no_faster_than_the_settings_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What is being sent or was read when Kafka comes back does not wait: of 600 kB per partition that is most of it.
+    for module in ("lane", "overflow"):
+        monkeypatch.setattr(f"evenload.bus.{module}.GROUP_BYTES_MAX", 30_000)
     link, load = ScriptedLink(), Load()
     async with emitter(tmp_path, link, drain_events_per_s=30_000) as one:
         for _ in range(60):
@@ -284,7 +289,7 @@ async def test_the_disk_is_emptied_no_faster_than_the_settings_say(tmp_path: Pat
         link.up.set()
         begun = time.monotonic()
         await until(lambda: on_disk(one) == 0)
-        assert time.monotonic() - begun > 0.8 * 60_000 / 30_000 - 0.7  # less the group of each partition
+        assert time.monotonic() - begun > 0.7 * 60_000 / 30_000
     assert told(link.log) == load.observed
 
 
