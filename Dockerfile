@@ -1,4 +1,4 @@
-# One small image per extra: docker build --build-arg EXTRA=router .   (router, bedrock, scorer, collector or lab)
+# One small image per extra: docker build --build-arg EXTRA=router .   (router, bedrock, scorer, collector, kubernetes or lab)
 #
 # A mirror of the package index, if one is needed, comes as a secret and leaves no trace in the image:
 #     docker build --secret id=pip_conf,src=/etc/pip.conf --build-arg EXTRA=router .

@@ -106,7 +106,7 @@ def test_the_image_runs_as_nobody_in_particular() -> None:
     assert "pip" not in final
 
 
-@pytest.mark.parametrize("extra", [*EXTRAS, "bedrock", "build"])
+@pytest.mark.parametrize("extra", [*EXTRAS, "bedrock", "kubernetes", "build"])
 def test_images_install_the_versions_that_the_tests_ran_with(extra: str) -> None:
     pinned = re.compile(r"(?m)^([a-z0-9._-]+)==([^ ;\\]+)")
     dev = dict(pinned.findall((ROOT / "requirements/dev.txt").read_text()))
