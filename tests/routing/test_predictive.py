@@ -187,15 +187,43 @@ def test_one_odd_failure_convicts_nobody_but_the_second_does() -> None:
     assert twice == plain + 1000.0 * 2 / 10.0
 
 
-def test_a_full_kv_cache_and_its_queue_are_dear_a_queue_alone_is_not() -> None:
-    plain, queued, full = costs(
+def test_a_full_kv_cache_is_dear_whatever_waits_for_it() -> None:
+    free, queued, full, beyond = costs(
         engine("a", kv_usage=0.8),
         engine("b", kv_usage=0.5, waiting=9),
         engine("c", kv_usage=1.0, waiting=2),
+        engine("d", kv_usage=0.9),
         strangers=0,
     )
-    assert queued == plain
-    assert full == pytest.approx((plain + 2 * 500.0) * 7.0)
+    assert queued == free
+    assert full == pytest.approx(free * 7.0)
+    assert beyond == pytest.approx(free * 4.0)
+
+
+def test_a_full_cache_explains_why_its_instance_is_slow() -> None:
+    """Slowness of 6 is 3 more than 1.5 by 1.5; a cache that is half way from 80 % to full explains half of the 3."""
+    views = [engine(str(usage), kv_usage=usage, slowness=6.0) for usage in (0.8, 0.9, 1.0)]
+    plain, half, full = costs(*views, strangers=0, ahead=0)
+    quick = costs(engine("quick", kv_usage=0.8), strangers=0, ahead=0)[0]
+    assert plain == pytest.approx(quick * 4.0)
+    assert half == pytest.approx(quick * 2.5 * 4.0)
+    assert full == pytest.approx(quick * 7.0)
+    assert costs(*views, strangers=0, ahead=0, slow_full=0)[2] == pytest.approx(quick * 4.0 * 7.0)
+    assert costs(*views, strangers=0, ahead=0, slow_from=0) == costs(
+        *(engine(str(usage), kv_usage=usage) for usage in (0.8, 0.9, 1.0)), strangers=0, ahead=0
+    )
+
+
+def test_where_all_caches_overflow_what_is_held_decides_not_who_was_slow_first() -> None:
+    """As seen in S6: long prompts of a burst went to whoever had overflowed last, and killed one worker after another."""
+    held = {"in_flight": 30, "in_flight_tokens": 60_000}
+    more = {"in_flight": 30, "in_flight_tokens": 90_000}
+    views = [engine("less", held, kv_usage=1.0, slowness=9.5), engine("more", more, kv_usage=1.0, slowness=1.7)]
+    long = Request(prompt_tokens=25_000)
+    less, most = costs(*views, request=long)
+    assert less < most
+    less, most = costs(*views, request=long, slow_full=0)
+    assert less > most
 
 
 def test_prompts_that_gauges_do_not_show_yet_fill_a_cache() -> None:
@@ -235,7 +263,7 @@ def test_what_a_few_tokens_say_of_the_caches_is_bounded_and_gaugeless_instances_
     odd, bare = engine("odd", {"in_flight_tokens": 1}, kv_usage=0.9), provider("bare", {"in_flight_tokens": 10**6})
     plain = costs(odd, bare, kv=0)
     seen = costs(odd, bare)
-    assert seen[0] == pytest.approx(plain[0] * 37.0)  # two caches' worth: (2 - 0.8) / 0.2 = 6
+    assert seen[0] == pytest.approx(plain[0] * 97.0)  # four caches' worth: (4 - 0.8) / 0.2 = 16
     assert seen[1] == plain[1]
 
 
@@ -335,7 +363,8 @@ def test_whoever_awaits_a_first_token_or_was_heard_is_not_retested() -> None:
     ]
     assert due(views, NOW_MS) is None
     views += [provider("silent", slow_at_ms=NOW_MS - AFTER_MS), provider("longer", slow_at_ms=NOW_MS - 2 * AFTER_MS)]
-    assert due(views, NOW_MS) == (4, 2 * SHARE)
+    assert due(views, NOW_MS) == (4, 4 * SHARE)  # the square of the silence
+    assert due(views, NOW_MS, steep=0) == (4, 2 * SHARE)
     assert due(views[:4], NOW_MS) == (3, SHARE)
     views[4].state.slow_at_ms = long_ago
     assert due(views, NOW_MS) == (4, GROWTH * SHARE)

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from evenload.routing.retest import AFTER_MS, GROWTH, SHARE
+from evenload.routing.retest import AFTER_MS, GROWTH, SHARE, STEEP
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Factor = Annotated[float, Meta(ge=0, le=1e6)]
@@ -30,14 +30,15 @@ class Constants(Struct, frozen=True, kw_only=True):
         fail_ms: about the SLO: a retry costs that.
         cooling: by how much more an instance costs that refused with 429 or 503, while it cools.
         slow_from: slowness that is still noise: TTFT of a healthy provider reaches 1.3 in the mean.
-        kv, queue_ms: at a full KV cache, what the cost is multiplied by, less one, and what each request in the
-            engine's queue adds; both rise from 80 %. A queue in front of a free cache is gone before it is told of.
+        kv, kv_most: at a full KV cache, what the cost is multiplied by, less one; it rises from 80 % on and up to so
+            many caches' worth of tokens.
+        slow_full: how much of its slowness a full cache explains; a switch.
         ahead: how much of what gauges do not show yet counts; at 0, k is of the gauge alone.
         content_age: whether words are as old as the oldest own event that a snapshot does not include (else as old as
             the snapshot); a switch.
         tie: relative difference in cost that does not matter.
         tie_crowded: by how much that grows where a replica's own traffic is next to nothing (`tie_width`).
-        retest_share, retest_after_ms, retest_growth: see `retest.py`.
+        retest_share, retest_after_ms, retest_growth, retest_steep: see `retest.py`.
     """
 
     awaiting: Factor = 0.05
@@ -58,7 +59,8 @@ class Constants(Struct, frozen=True, kw_only=True):
     cooling: Factor = 4.0
     slow_from: Factor = 1.5
     kv: Factor = 6.0
-    queue_ms: Factor = 500.0
+    kv_most: Annotated[float, Meta(ge=1, le=1e6)] = 4.0
+    slow_full: Share = 1.0
     ahead: Factor = 1.0
     content_age: Share = 1.0
     tie: Share = 0.02
@@ -66,6 +68,7 @@ class Constants(Struct, frozen=True, kw_only=True):
     retest_share: Share = SHARE
     retest_after_ms: Annotated[int, Meta(ge=1)] = AFTER_MS
     retest_growth: Factor = GROWTH
+    retest_steep: Share = STEEP
 
     def __post_init__(self) -> None:
         """Refuse what is out of bounds.

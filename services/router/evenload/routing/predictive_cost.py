@@ -8,18 +8,19 @@ room r in the KV caches and freshness f of the snapshots, u tokens to compute an
     crowd  = token * trust * p * (e * (load * l + load_square * l^2) + f^2 * r * strangers * o / (n + 4))
     harm   = token * trust * w(u) * f^2 * harm_strangers * (u / (u + L))^2 * o / (n + 4)
     errors = fail_ms * errors / (successes + 1)                          from the second error in 10 s on
-    cost   = (ttft + crowd + harm + errors) * max(1, slowness / slow_from) * (1 + cooling, while it cools after a 429)
-    cost   = (cost + queue_ms * k * queued) * (1 + kv * k)
+    slow   = max(0, slowness / slow_from - 1) * (1 - slow_full * min(1, k))
+    cost   = (ttft + crowd + harm + errors) * (1 + slow) * (1 + cooling, while it cools after a 429) * (1 + kv * k)
 
 With the share g of a cache that the gauges show, prompt tokens t in flight there of which a await their first token:
 
     c    = (1 - r) * sum of g / sum of (t - a), over all candidates: use per prompt token in a cache, with its answer
     used = max(g + c * a, c * t) + c * prompt tokens
 
-k is how short the cache will be: 0 up to a use of 80 %, 1 at 100 %. r is 1 up to a mean g of 40 %, 0 at 80 %: short
-caches need the evenest spread. What is told of other replicas is believed for 0.2 s and then less and less, until at
-1 s each instance is taken for the mean of all; f is the mean of that belief. Words are as old as their snapshot, and as
-the oldest own event that this does not include: a new snapshot of old words is as bad as an old one.
+k is how short the cache will be: 0 up to a use of 80 %, 1 at 100 %, and on up to `kv_most` caches. r is 1 up to a mean
+g of 40 %, 0 at 80 %: short caches need the evenest spread. What is told of other replicas is believed for 0.2 s and then
+less and less, until at 1 s each instance is taken for the mean of all; f is the mean of that belief. Words are as old
+as their snapshot, and as the oldest own event that this does not include: a new snapshot of old words is as bad as an
+old one.
 
 - `awaiting` tells equal providers apart: one that stops answering fills up and is left alone before any answer is late.
   The other replicas' requests are left out: they are 0.2 s old, and with them a stuck provider was left later.
@@ -36,6 +37,9 @@ the oldest own event that this does not include: a new snapshot of old words is 
   there for preempted requests, which are neither in the cache nor awaiting. The factor 1 - r: a prompt half computed is
   in g as well as in a, so that long ones (S5) passed for full caches. Nobody says how many tokens a cache holds;
   c is the fleet's, so that between unequal caches c * t is off by as much as they differ.
+- A full cache explains why its instance is slow. If slowness counted as well, then where all caches overflow the one
+  that was the last to do so would look best however much it holds: in S6 the long prompts of a burst went there
+  together, and its worker died; then the next one's.
 - The load of an instance of weight w, its n, o and requests awaiting, counts 1/w (`weights.py`); work does not.
 - base and token of a candidate are drawn to the median of all unless they differ clearly: noise in an estimate must not
   shift load, for the shifted load would confirm it. With a weight of samples s their difference from the median counts
@@ -52,7 +56,6 @@ from evenload.routing.predictive_fleet import TOKEN_MS_MIN, Fleet, fleet_of
 from evenload.scoring.prediction import ATTENTION_TOKENS, work_of
 
 FEW = 4.0  # in-flight requests below which shares of them mean little
-USED_MOST = 2.0  # KV caches' worth of tokens, beyond which it makes no difference
 
 
 def costs_ms(  # noqa: PLR0915 - one loop, without calls: it is on the way of every request
@@ -172,6 +175,9 @@ def _add_pressure(
         also = per_token * (view.in_flight_tokens + view.others_in_flight_tokens)
         used = own + (used if used > also else also)
         if used > threshold:
-            pressure = ((used if used < USED_MOST else USED_MOST) - threshold) / (1.0 - threshold)
-            queued = k.queue_ms * pressure * (view.state.waiting or 0)
-            costs[index] = (costs[index] + queued) * (1.0 + k.kv * pressure)
+            pressure = ((used if used < k.kv_most else k.kv_most) - threshold) / (1.0 - threshold)
+            cost, slowness = costs[index], view.state.slowness
+            if slowness > k.slow_from > 0.0:
+                explained = k.slow_full * (pressure if pressure < 1.0 else 1.0)
+                cost *= 1.0 - explained * (1.0 - k.slow_from / slowness)  # of 1 + slow, which is in it already
+            costs[index] = cost * (1.0 + k.kv * pressure)

@@ -2,9 +2,16 @@
 
 An instance is due when nothing is known to await its first token there, of this router or of others, and its last
 evidence is `after_ms` old. While one is due, a choice goes to the one that was silent for longest with probability
-`share * min(growth, silence / after_ms)`. A slow answer so delays the next question by itself (3.5 s at 3500 ms), which
-is the back-off; and the share bounds what re-testing can harm at low rates, where time alone would ask too often. It
-grows to 3 % of choices in 15 s of silence: at 9 requests a second, 0.75 % left a healed instance alone for 28 s once.
+
+    share * min(growth, s * (1 + steep * (s - 1)))          s = silence / after_ms
+
+A slow answer so delays the next question by itself (3.5 s at 3500 ms), which is the back-off; and the share bounds what
+re-testing can harm at low rates, where time alone would ask too often. It grows to 3 % of choices in 5 s of silence: at
+9 requests a second, 0.75 % left a healed instance alone for 28 s once.
+
+At `steep` 1 the probability grows with the square of the silence: as many questions at 100 requests a second, but more
+evenly spaced. A healed instance needs two good answers as a rule, and one lifts the more slowness the longer the
+silence was before it; by chance alone some waited for 20 s.
 """
 
 from collections.abc import Sequence
@@ -15,6 +22,7 @@ from evenload.routing.policy import InstanceView
 SHARE = 0.003
 AFTER_MS = 1_500
 GROWTH = 10.0
+STEEP = 1.0
 
 
 class Due(NamedTuple):
@@ -30,6 +38,7 @@ def due(
     share: float = SHARE,
     after_ms: int = AFTER_MS,
     growth: float = GROWTH,
+    steep: float = STEEP,
 ) -> Due | None:
     """Return the candidate silent for longest, the first of equals, or None if nobody is due."""
     found, oldest_ms = -1, now_ms - after_ms
@@ -40,4 +49,5 @@ def due(
     if found < 0:
         return None
     times = (now_ms - candidates[found].state.slow_at_ms) / after_ms
+    times *= 1.0 + steep * (times - 1.0)
     return Due(found, share * (times if times < growth else growth))
