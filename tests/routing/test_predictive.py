@@ -187,17 +187,15 @@ def test_one_odd_failure_convicts_nobody_but_the_second_does() -> None:
     assert twice == plain + 1000.0 * 2 / 10.0
 
 
-def test_a_full_kv_cache_is_dear_whatever_waits_for_it() -> None:
-    free, queued, full, beyond = costs(
+def test_a_full_kv_cache_and_its_queue_are_dear_a_queue_alone_is_not() -> None:
+    plain, queued, full = costs(
         engine("a", kv_usage=0.8),
         engine("b", kv_usage=0.5, waiting=9),
         engine("c", kv_usage=1.0, waiting=2),
-        engine("d", kv_usage=0.9),
         strangers=0,
     )
-    assert queued == free
-    assert full == pytest.approx(free * 7.0)
-    assert beyond == pytest.approx(free * 4.0)
+    assert queued == plain
+    assert full == pytest.approx((plain + 2 * 100.0) * 7.0)
 
 
 def test_a_full_cache_explains_why_its_instance_is_slow() -> None:

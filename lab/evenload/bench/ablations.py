@@ -39,7 +39,7 @@ ABLATIONS: Final = (
     Ablation("slowness", "predictive:slow_from=0", ("s7-step", "s7-mixture", "s7-engines"), "harmed_share"),
     Ablation("errors", "predictive:fail_ms=0", ("s8-all", "s8-third"), "fault_share"),
     Ablation("refusals", "predictive:cooling=0", ("s13-overload",), "unserved_share"),
-    Ablation("short KV cache", "predictive:kv=0", ("s6-kv",), "preemptions"),
+    Ablation("short KV cache", "predictive:kv=0,queue_ms=0", ("s6-kv",), "preemptions"),
     Ablation("full caches explain slowness", "predictive:slow_full=0", ("s6-kv",), "unserved_share"),
     Ablation("cost of overflow", "predictive:kv_most=2", ("s6-kv",), "unserved_share"),
     Ablation("prompts that gauges do not show yet", "predictive:ahead=0", ("s6-kv",)),

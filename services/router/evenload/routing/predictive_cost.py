@@ -9,7 +9,8 @@ room r in the KV caches and freshness f of the snapshots, u tokens to compute an
     harm   = token * trust * w(u) * f^2 * harm_strangers * (u / (u + L))^2 * o / (n + 4)
     errors = fail_ms * errors / (successes + 1)                          from the second error in 10 s on
     slow   = max(0, slowness / slow_from - 1) * (1 - slow_full * min(1, k))
-    cost   = (ttft + crowd + harm + errors) * (1 + slow) * (1 + cooling, while it cools after a 429) * (1 + kv * k)
+    cost   = (ttft + crowd + harm + errors) * (1 + slow) * (1 + cooling, while it cools after a 429)
+    cost   = (cost + queue_ms * k * queued) * (1 + kv * k)
 
 With the share g of a cache that the gauges show, prompt tokens t in flight there of which a await their first token:
 
@@ -180,4 +181,5 @@ def _add_pressure(
             if slowness > k.slow_from > 0.0:
                 explained = k.slow_full * (pressure if pressure < 1.0 else 1.0)
                 cost *= 1.0 - explained * (1.0 - k.slow_from / slowness)  # of 1 + slow, which is in it already
-            costs[index] = cost * (1.0 + k.kv * pressure)
+            queued = k.queue_ms * pressure * (view.state.waiting or 0)
+            costs[index] = (cost + queued) * (1.0 + k.kv * pressure)
