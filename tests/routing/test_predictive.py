@@ -213,7 +213,7 @@ def test_a_full_cache_explains_why_its_instance_is_slow() -> None:
 
 
 def test_where_all_caches_overflow_what_is_held_decides_not_who_was_slow_first() -> None:
-    """As seen in S6: long prompts of a burst went to whoever had overflowed last, and killed one worker after another."""
+    """As seen in S6: a burst of long prompts went to whoever had overflowed last, and one worker died after another."""
     held = {"in_flight": 30, "in_flight_tokens": 60_000}
     more = {"in_flight": 30, "in_flight_tokens": 90_000}
     views = [engine("less", held, kv_usage=1.0, slowness=9.5), engine("more", more, kv_usage=1.0, slowness=1.7)]

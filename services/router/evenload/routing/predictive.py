@@ -49,7 +49,7 @@ class Predictive:
         if len(costs) == 1:
             return Choice(index=0, reason="only", probability=1.0, costs=costs)
         weights = weights_of(candidates)
-        test = due(candidates, now_ms, k.retest_share, k.retest_after_ms, k.retest_growth, k.retest_steep)
+        test = due(candidates, now_ms, k.retest_share, k.retest_after_ms, k.retest_growth, steep=k.retest_steep)
         if test is None:
             return _least(costs, tie, weights, rng)
         if rng.random() < test.probability:

@@ -30,9 +30,9 @@ class Constants(Struct, frozen=True, kw_only=True):
         fail_ms: about the SLO: a retry costs that.
         cooling: by how much more an instance costs that refused with 429 or 503, while it cools.
         slow_from: slowness that is still noise: TTFT of a healthy provider reaches 1.3 in the mean.
-        kv, queue_ms, kv_most: at a full KV cache, what the cost is multiplied by, less one, and what each request in the
-            engine's queue adds; both rise from 80 % on and up to `kv_most` caches' worth of tokens. A queue in front of
-            a free cache is gone before it is told of; a queue that counts for more hides how much is held.
+        kv, queue_ms, kv_most: at a full KV cache, what the cost is multiplied by, less one, and what each request in
+            the engine's queue adds; both rise from 80 % on and up to `kv_most` caches' worth of tokens. A queue in
+            front of a free cache is gone before it is told of; one that counts for more hides how much is held.
         slow_full: how much of its slowness a full cache explains; a switch.
         ahead: how much of what gauges do not show yet counts; at 0, k is of the gauge alone.
         content_age: whether words are as old as the oldest own event that a snapshot does not include (else as old as

@@ -18,10 +18,10 @@ With the share g of a cache that the gauges show, prompt tokens t in flight ther
     used = max(g + c * a, c * t) + c * prompt tokens
 
 k is how short the cache will be: 0 up to a use of 80 %, 1 at 100 %, and on up to `kv_most` caches. r is 1 up to a mean
-g of 40 %, 0 at 80 %: short caches need the evenest spread. What is told of other replicas is believed for 0.2 s and then
-less and less, until at 1 s each instance is taken for the mean of all; f is the mean of that belief. Words are as old
-as their snapshot, and as the oldest own event that this does not include: a new snapshot of old words is as bad as an
-old one.
+g of 40 %, 0 at 80 %: short caches need the evenest spread. What is told of other replicas is believed for 0.2 s and
+then less and less, until at 1 s each instance is taken for the mean of all; f is the mean of that belief. Words are as
+old as their snapshot, and as the oldest own event that this does not include: a new snapshot of old words is as bad as
+an old one.
 
 - `awaiting` tells equal providers apart: one that stops answering fills up and is left alone before any answer is late.
   The other replicas' requests are left out: they are 0.2 s old, and with them a stuck provider was left later.

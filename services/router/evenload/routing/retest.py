@@ -38,6 +38,7 @@ def due(
     share: float = SHARE,
     after_ms: int = AFTER_MS,
     growth: float = GROWTH,
+    *,
     steep: float = STEEP,
 ) -> Due | None:
     """Return the candidate silent for longest, the first of equals, or None if nobody is due."""
