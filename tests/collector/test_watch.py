@@ -44,16 +44,35 @@ def test_an_instance_that_never_answered_is_not_ready_when_refused() -> None:
     assert changes(Watch("gpu-1", 250).on_failure("refused", 0)) == [("not_ready", "refused")]
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 405])
+@pytest.mark.parametrize("status", [301, 302, 401, 403, 404, 405, 429, 500, 501])
 def test_an_engine_whose_health_says_nothing_to_us_is_ready_again_after_its_restart(status: int) -> None:
     watch = Watch("gpu-1", 250)
     watch.on_health(status, 0)
     watch.on_models(None, 0)
     assert changes(watch.on_failure("refused", 250)) == [("not_ready", "refused")]
-    assert watch.on_health(500, 500) == []
+    assert watch.on_health(502, 500) == []
+    assert not watch.wants_models()
     watch.on_health(status, 750)
     assert watch.wants_models()
     assert changes(watch.on_models(None, 750)) == [("ready", "")]
+
+
+@pytest.mark.parametrize("status", [500, 502, 504])
+def test_a_gateway_that_finds_nobody_and_a_fault_after_a_503_make_nobody_ready(status: int) -> None:
+    watch = Watch("gpu-1", 250)
+    assert changes(watch.on_health(503, 0)) == [("not_ready", "health_503")]
+    for now_ms in range(250, 60_000, 250):
+        assert watch.on_health(status, now_ms) == []
+    assert watch.ready is False
+
+
+def test_a_page_that_fails_after_a_refusal_does_not_hide_that_the_model_is_not_loaded() -> None:
+    watch = Watch("gpu-1", 250)
+    watch.on_failure("refused", 0)
+    assert watch.on_health(500, 250) == []
+    assert watch.on_models(False, 250) == []
+    assert watch.ready is False
+    assert changes(ready(watch, 500)) == [("ready", "")]
 
 
 def test_silence_alone_never_removes_an_instance() -> None:

@@ -5,7 +5,8 @@
   counts the engine's steps: requests that run without a step for `stall_ms`, unless routers see answers meanwhile.
 - Silence never does: a busy engine is slow to answer, and the routers see its silence themselves.
 - An instance that is not ready is ready again once `/health` says so (or does not know) and `/v1/models` lists a model
-  (or does not say).
+  (or does not say). Engines say 200 or 503 there; whatever else comes, a redirect or a fault of the page, shows that
+  somebody listens again. It takes no 503 back, and a gateway's 502 or 504 is not the engine's word.
 - An engine that drains cannot be told by `/health`: a real vLLM answers 200 and refuses every request. The routers see
   the refusals, and the snapshots say so: then the log is told that it drains, until it is gone or for `DRAIN_MS_MAX`.
 - The log decides: when the scorer's snapshots disagree with what was said last, it is said again. So readiness survives
@@ -23,6 +24,7 @@ STALL_MS = 30_000
 DRAIN_MS_MAX = 60_000  # then it gets requests again, and one refusal is enough to say it anew
 DRAIN_REFUSALS = 2  # failures within 10 s, the last of them a refusal that says so; one odd failure convicts nobody
 NO_HEALTH = frozenset({401, 403, 404, 405})  # it is there, and `/health` is not, or not for us: the rest decides
+NOBODY = frozenset({502, 504})  # a gateway that found nobody behind it
 MODELS_TRIES_MAX = 3  # a list that does not come keeps nobody out
 
 REFUSED = "refused"
@@ -120,7 +122,7 @@ class Watch:
         self._health_ms = now_ms
         if status == 503:
             self._healthy = False
-        elif 200 <= status < 300 or status in NO_HEALTH:
+        elif 200 <= status < 300 or status in NO_HEALTH or (self._healthy is None and status not in NOBODY):
             self._healthy, self._refused = True, False
         return self._settle(now_ms)
 
