@@ -78,8 +78,58 @@ async def test_a_body_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(http_get, "BODY_BYTES_MAX", 1_000)
     async with ScriptedServer() as server:
         server.answers = {"/a": ok(b"x" * 10_000)}
-        with pytest.raises(GetError, match="too_large"):
+        with pytest.raises(GetError, match="too_large: a body"):
             await HttpGetter(server.url).get("/a")
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "again", "reason"),
+    [
+        (b"HTTP/1.1 200 OK\r\n", b"a: b\r\n", "256 lines of headers"),
+        (b"HTTP/1.1 200 OK\r\na: ", b"b" * 1024, "65536 bytes of headers"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", "65536 bytes of headers"),
+        (CHUNKED + b"1\r\nx\r\n0\r\n", b"a: b\r\n", "256 lines of headers"),
+        (CHUNKED + b"1;", b"e" * 1024, "65536 bytes of headers"),
+    ],
+    ids=["lines", "one line", "interim answers", "trailers", "extensions of a chunk"],
+)
+async def test_headers_without_end_are_refused_long_before_the_time_is_up(
+    begin: bytes, again: bytes, reason: str
+) -> None:
+    took: list[int] = []
+    gone = asyncio.Event()
+
+    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(begin)
+        try:
+            while True:
+                took.append(len(again) * 40)
+                writer.write(again * 40)
+                await writer.drain()
+        except OSError:
+            writer.close()
+            gone.set()
+
+    async with await asyncio.start_server(pour, "127.0.0.1") as server, asyncio.timeout(30):
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(GetError, match=f"too_large: more than {reason}"):
+            await HttpGetter(f"http://127.0.0.1:{port}").get("/health")
+        await gone.wait()
+    assert sum(took) < 20_000_000, "what the sockets' buffers held, and not what 30 s bring"
+
+
+async def test_many_small_chunks_and_headers_of_usual_size_are_no_fault() -> None:
+    lines = b"".join(b"x-%d: y\r\n" % number for number in range(200))
+    page = b"vllm:num_requests_waiting 0\n" * 20_000
+    chunks = b"".join(b"1d\r\n" + page[at : at + 0x1D] + b"\r\n" for at in range(0, len(page) // 0x1D * 0x1D, 0x1D))
+    async with ScriptedServer() as server:
+        server.answers = {"/a": CHUNKED.removesuffix(b"\r\n") + lines + b"\r\n" + chunks + b"0\r\n\r\n"}
+        with closing(HttpGetter(server.url)) as getter:
+            assert (await getter.get("/a")).body == page[: len(page) // 0x1D * 0x1D]
 
 
 async def test_nobody_listening_is_refused() -> None:

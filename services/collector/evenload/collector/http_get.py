@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 import httptools
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
+HEAD_BYTES_MAX = 64 * 1024  # of all that is no body: heads, interim answers, trailers, frames of chunks
+HEADER_LINES_MAX = 256
 _READ_BYTES = 256 * 1024
 
 
@@ -28,7 +30,7 @@ class GetError(Exception):
 
     Attributes:
         cause: `refused` (nothing listens), `unreachable` (the address could not be connected to), `cut` (the connection
-            ended too soon), `protocol` (not HTTP) or `too_large`.
+            ended too soon), `protocol` (not HTTP) or `too_large` (more than a bound below; the text says which).
     """
 
     def __init__(self, cause: str, detail: str) -> None:
@@ -125,6 +127,7 @@ class _Reading:
         self.keep_alive = False
         self.status = 0
         self._sized = False
+        self._bytes = self._lines = 0
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
@@ -138,9 +141,16 @@ class _Reading:
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             raise GetError("protocol", str(error) or "the answer is an upgrade") from error
         if len(self.body) > BODY_BYTES_MAX:
-            raise GetError("too_large", f"more than {BODY_BYTES_MAX} bytes")
+            raise GetError("too_large", f"a body of more than {BODY_BYTES_MAX} bytes")
+        # The parser takes heads of any length, and a server that never ends one would have our CPU until the timeout.
+        if self._lines > HEADER_LINES_MAX:
+            raise GetError("too_large", f"more than {HEADER_LINES_MAX} lines of headers")
+        self._bytes += len(data)
+        if self._bytes - len(self.body) > HEAD_BYTES_MAX + len(self.body):  # chunks of some bytes are framed by as many
+            raise GetError("too_large", f"more than {HEAD_BYTES_MAX} bytes of headers")
 
     def on_header(self, name: bytes, value: bytes) -> None:  # noqa: ARG002 (httptools' signature)
+        self._lines += 1
         if name.lower() in (b"content-length", b"transfer-encoding"):
             self._sized = True
 
