@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from evenload.discovery.fakes import Heard
 from evenload.discovery.watched import FileSource, WatchedFile
 from evenload.settings import SettingsError, SourceSettings
-from evenload.settings.instance_files import read_instances
+from evenload.settings.instance_files import read_changes, read_instances
 from tests.router.stage import until
 
 LOOK_S = 0.05
@@ -78,6 +79,31 @@ async def test_a_broken_file_is_told_once_with_its_line_and_changes_nothing(tmp_
         assert (len(heard.failures), len(heard.reports)) == (3, 1)
         path.write_text(TWO)
         await until(lambda: len(heard.reports) == 2)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "directory", "link to a pipe"])
+async def test_what_is_no_regular_file_is_told_at_once_and_its_successor_is_read(kind: str, tmp_path: Path) -> None:
+    path, pipe = tmp_path / "engines.yaml", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    match kind:
+        case "pipe":
+            pipe.rename(path)
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "directory":
+            path.mkdir()
+        case _:
+            path.symlink_to(pipe)
+    async with following(path) as heard:
+        await until(lambda: heard.failures)
+        assert heard.failures == [f"{path}: cannot be read: is not a regular file"]
+        with pytest.raises(SettingsError, match="is not a regular file"):
+            read_changes(path)
+        (tmp_path / "new").write_text(ONE)
+        if kind == "directory":
+            path.rmdir()
+        (tmp_path / "new").rename(path)
+        await until(lambda: heard.reports)
 
 
 def test_a_file_that_is_still_being_written_is_not_read(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Reading the YAML file, with the line of every key, so that an error can point at it."""
 
+import os
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,11 +34,17 @@ class FileContent:
     problems: list[Problem] = field(default_factory=list)
 
 
-def read_yaml(path: Path) -> FileContent:
-    """Read one YAML file. Whatever is wrong with it is in `problems`; nothing is raised."""
+def read_yaml(path: Path, *, regular: bool = False) -> FileContent:
+    """Read one YAML file. Whatever is wrong with it is in `problems`; nothing is raised.
+
+    Args:
+        path: of the file.
+        regular: whether it must be a file on a disk. A pipe, which settings may come by, waits for its writer, and gives
+            its content once.
+    """
     content = FileContent()
     try:
-        with path.open("rb") as stream:
+        with open(path, "rb", opener=_open_regular if regular else None) as stream:
             raw = stream.read(FILE_BYTES_MAX + 1)
         if len(raw) > FILE_BYTES_MAX:
             content.problems.append(Problem(str(path), "", f"is larger than {FILE_BYTES_MAX} bytes"))
@@ -51,6 +59,14 @@ def read_yaml(path: Path) -> FileContent:
     except RecursionError:
         content.problems.append(Problem(str(path), "", "is nested too deeply"))
     return content
+
+
+def _open_regular(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | os.O_NONBLOCK)  # else opening a pipe waits, too
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError("is not a regular file")
+    return descriptor
 
 
 def _parse(text: str, path: Path, content: FileContent) -> None:

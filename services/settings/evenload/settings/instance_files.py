@@ -77,7 +77,7 @@ def read_changes(path: Path) -> ChangesFile:
 
 
 def _read(path: Path) -> FileContent:
-    content = read_yaml(path)
+    content = read_yaml(path, regular=True)
     if content.problems:
         raise SettingsError(content.problems)
     return content
