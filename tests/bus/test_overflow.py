@@ -46,6 +46,27 @@ def emitter(
     )
 
 
+def spoil_one_batch(folder: Path) -> None:
+    bad = min(folder.glob("*/*/*/*.segment"))
+    data = bytearray(bad.read_bytes())
+    data[-1] ^= 1
+    bad.write_bytes(data)
+
+
+async def test_what_has_gone_bad_before_a_start_is_in_the_metric_that_operators_watch(tmp_path: Path) -> None:
+    async with emitter(tmp_path, ScriptedLink()) as one:
+        Load().add(one, 60)
+        await until(lambda: one.buffered == 0)
+    spoil_one_batch(tmp_path)
+    async with emitter(tmp_path, ScriptedLink()) as again:
+        await until(lambda: metrics(again)["evenload_spool_up"] == 1)
+        page = metrics(again)
+        lost = page['evenload_telemetry_lost_events_total{reason="unreadable"}']
+        assert lost == again.lost_events > 0
+        assert page["evenload_spool_events"] == 60 - lost
+        assert page["evenload_spool_damaged_segments_total"] == 1
+
+
 class Load:
     """Observes events, and knows what was observed."""
 

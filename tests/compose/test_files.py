@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from evenload.bus.emitter import Emitter
+from evenload.bus.spool_metrics import SpoolMetrics
 from evenload.collector.metrics import CollectorMetrics
 from evenload.collector.peers import Peers
 from evenload.discovery.discovery import Discovery
@@ -168,7 +169,8 @@ def test_alerts_are_on_metrics_that_there_are() -> None:
     assert "evenload_collector_gauge_vanished" in asked
     discovery = Discovery(Settings(), print)
     emitter, peers = Emitter("127.0.0.1:1", "t", "c", partitions=1), Peers("me", ())
-    families = [*CollectorMetrics(lambda: [], emitter, peers).collect(), *DiscoveryMetrics(lambda: discovery).collect()]
+    sources = CollectorMetrics(lambda: [], emitter, peers), DiscoveryMetrics(lambda: discovery), SpoolMetrics(emitter)
+    families = [family for source in sources for family in source.collect()]
     there = {family.name + ("_total" if family.type == "counter" else "") for family in families}
     assert asked <= there
     assert all(rule["annotations"].keys() == {"summary", "description"} for rule in rules)

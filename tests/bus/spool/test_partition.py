@@ -162,11 +162,51 @@ def test_a_flipped_byte_costs_its_batch_only_and_the_segment_is_set_aside_with_a
     data[inside[1] + 15] ^= 1
     first.write_bytes(data)
     spool = opened(tmp_path)
-    assert (spool.records, spool.events, spool.damages) == (39, 156, 1)
+    assert (spool.records, spool.events, spool.damages, spool.lost_events) == (39, 156, 1, 4)
     assert f"{first} is damaged at byte {inside[1]}" in caplog.text
     assert drained(spool) == [n for n in range(40) if n != 2]
     assert [path.name for path in tmp_path.iterdir() if path.name != "cursor"] == [f"{first.stem}.corrupt"]
-    assert (spool.records, spool.size, spool.lost_events) == (0, 0, 0)  # it was never counted as there
+    assert (spool.records, spool.size, spool.lost_events) == (0, 0, 4)  # once, however often it is looked at
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "lost"),
+    [
+        (0, 4, 4),  # a mark
+        (4, 8, 4),  # a length
+        (28, 32, 1),  # how many events it has
+        (12, 31, 1),
+        (0, None, 1),  # all of a batch, head included: it may have been any
+    ],
+)
+def test_of_what_was_bad_at_the_start_as_many_events_are_lost_as_its_remains_say(
+    tmp_path: Path, start: int, stop: int | None, lost: int
+) -> None:
+    spool = opened(tmp_path)
+    ends = [end for _, end in spool.append([entry(n, 4) for n in range(6)], ROOM)]
+    spool.close()
+    (path,) = tmp_path.glob("*.segment")
+    data = bytearray(path.read_bytes())
+    for first in (1, 3):
+        place = slice(ends[first - 1] + start, ends[first] if stop is None else ends[first - 1] + stop)
+        data[place] = b"\0" * (place.stop - place.start)
+    path.write_bytes(data)
+    spool = opened(tmp_path)
+    assert (spool.lost_events, spool.damages) == (2 * lost, 1)
+    assert drained(spool) == [0, 2, 4, 5]
+    assert spool.lost_events == 2 * lost
+
+
+def test_batches_side_by_side_that_are_bad_are_counted_one_by_one(tmp_path: Path) -> None:
+    spool = opened(tmp_path)
+    ends = [end for _, end in spool.append([entry(n, n + 1) for n in range(6)], ROOM)]
+    spool.close()
+    (path,) = tmp_path.glob("*.segment")
+    data = bytearray(path.read_bytes())
+    for first in (1, 2, 3):
+        data[ends[first] - 1] ^= 1
+    path.write_bytes(data)
+    assert opened(tmp_path).lost_events == 2 + 3 + 4
 
 
 def test_what_goes_bad_after_it_was_counted_is_counted_as_lost(tmp_path: Path) -> None:
@@ -228,6 +268,7 @@ def test_a_segment_that_vanishes_or_is_a_folder_is_left_out(tmp_path: Path) -> N
     assert spool.lost_events == 60 - len(got) > 0
     (tmp_path / "000000000999.segment").mkdir()
     again = opened(tmp_path)
+    assert again.lost_events == 1, "how many it had cannot be known"
     again.append([entry(1)], ROOM)
     assert drained(again) == [1]
 

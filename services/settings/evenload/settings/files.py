@@ -39,7 +39,7 @@ def read_yaml(path: Path, *, regular: bool = False) -> FileContent:
 
     Args:
         path: of the file.
-        regular: whether it must be a file on a disk. A pipe, which settings may come by, waits for its writer, and gives
+        regular: whether it must be a file on a disk. A pipe, which settings may come by, waits for its writer, and has
             its content once.
     """
     content = FileContent()

@@ -89,6 +89,14 @@ def unpack(body: bytes) -> Entry:
     return Entry(wall_ms, mono_ms, events, body[_TIMES.size :])
 
 
+def events_of(body: bytes) -> int:
+    """Return how many events a damaged body says that it had; 1 if that cannot be, for none is written without any."""
+    if len(body) < _TIMES.size:
+        return 1
+    events: int = _TIMES.unpack_from(body)[2]
+    return events if 0 < events <= len(body) else 1
+
+
 def stored(entry: Entry, segment: int, end: int) -> Stored:
     """Read the record of an entry.
 

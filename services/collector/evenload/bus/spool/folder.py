@@ -30,7 +30,7 @@ class Figures(NamedTuple):
     Attributes:
         records, events, bytes: not acknowledged; bytes are those of whole segments.
         damaged_segments: with bytes that could not be read, since the start.
-        lost_events: written, and then not to be read again; what was unreadable at the start is not among them.
+        lost_events: written, and then not to be read again; at least so many.
         waiting: partitions that have something to read.
         oldest: times of the oldest batch.
     """

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from evenload.bus.client_logs import limited_logger
 from evenload.bus.spool.cursor import Cursor, Position
-from evenload.bus.spool.entry import Entry, EntryError, Stored, stored, unpack
-from evenload.bus.spool.segment import Damage, Frame, frame, read
+from evenload.bus.spool.entry import Entry, EntryError, Stored, events_of, stored, unpack
+from evenload.bus.spool.segment import Damage, Frame, frame, read, remains
 from evenload.bus.spool.writer import Fsync, Writer
 
 log = limited_logger(__name__)
@@ -42,7 +42,8 @@ class PartitionSpool:
         records, events: on disk and not acknowledged.
         size: bytes of all its files.
         damages: segments with bytes that could not be read.
-        lost_events: that were once counted and could not be read; what was unreadable from the start is not among them.
+        lost_events: that were written and could not be read again. Of what was bad when the folder was opened, as many
+            as its remains say, at least one for each stretch of it.
         oldest: times of the entry at the read end.
     """
 
@@ -192,6 +193,7 @@ class PartitionSpool:
         except OSError as error:
             log.error("spool: %s cannot be read and is left out: %s", segment.path, error)
             self.damages += 1
+            self.lost_events += 1
             return
         segment.size = len(data)
         for item in read(data, self._start(segment)):
@@ -204,6 +206,7 @@ class PartitionSpool:
                 segment.size = item.start
             else:
                 self._note_damage(segment, item, "no valid record")
+                self.lost_events += sum(map(events_of, remains(data, item)))
         if segment.records or segment.damaged:
             self._segments.append(segment)
         else:
@@ -214,6 +217,7 @@ class PartitionSpool:
         try:
             entry = unpack(item.body)
         except EntryError as error:
+            self.lost_events += 1
             return self._note_damage(segment, item, str(error))
         self.oldest = self.oldest or _times(entry)
         segment.records += 1

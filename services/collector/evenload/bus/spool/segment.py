@@ -10,6 +10,7 @@ the one frame that it is in, wherever it is.
 
 import struct
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 from zlib import crc32
 
@@ -53,6 +54,15 @@ def read(data: bytes, start: int = 0) -> Iterator[Frame | Damage]:
         following = _next(data, at + 1)
         yield Damage(at, following, following == len(data) and _torn(data, at))
         at = following
+
+
+def remains(data: bytes, item: Damage) -> Iterator[bytes]:
+    """Yield what is left of the bodies within damage: of one at its start, and one for each mark that is left."""
+    starts = [item.start]
+    while (at := data.find(MARK, starts[-1] + 1, item.end)) >= 0:
+        starts.append(at)
+    for start, end in pairwise([*starts, item.end]):
+        yield data[start + _HEAD.size : end]
 
 
 def _end(data: bytes, at: int) -> int | None:
