@@ -15,7 +15,7 @@ from evenload.router.fake_wire import Gate as Held
 from evenload.router.fake_wire import response
 from evenload.router.fakes import Got, ScriptedUpstream, post
 from evenload.router.reload import Reloads
-from evenload.schemas import WIRE_VERSION, Membership, SnapshotBatch
+from evenload.schemas import WIRE_VERSION, EngineGauges, Membership, SnapshotBatch
 from evenload.scoring import apply, fresh, snapshot
 from evenload.settings import Settings, SettingsError
 from tests.router.stage import GOOD, GOOD_BODY, PLAIN, STREAM, Fleet, replica, until
@@ -138,7 +138,7 @@ async def test_new_settings_do_not_forget_who_was_found(tmp_path: Path) -> None:
         assert f.router.dispatcher.pools["p"].policy.name == "random"
 
 
-def show(f: Fleet, name: str, *events: Membership) -> None:
+def show(f: Fleet, name: str, *events: Membership | EngineGauges) -> None:
     """A snapshot comes in which the log's events have made of the instance what they make of it."""
     dispatcher = f.router.dispatcher
     now_ms = dispatcher.log_clock.now_ms(dispatcher.clock())
@@ -209,6 +209,10 @@ def test_a_key_that_a_template_names_must_be_there_at_the_start() -> None:
 # Operators.
 
 
+def buffered(f: Fleet) -> int:
+    return int(f.router.dispatcher.emitter.buffered)  # type: ignore[attr-defined]
+
+
 async def ask(f: Fleet, secret: str | None, method: str, path: str, body: Any = b"") -> Got:
     headers = [] if secret is None else [(b"authorization", f"Bearer {secret}".encode())]
     return await post(f.url, body, *headers, path=f"/admin/instances{path}", method=method)
@@ -233,10 +237,9 @@ async def test_every_path_wants_an_operators_key(tmp_path: Path) -> None:
 
 async def test_one_is_drained_and_undrained_by_one_event_each(tmp_path: Path) -> None:
     async with following(tmp_path, [GOOD], [GOOD], listed=2, operators=True) as (f, secret):
-        emitter = f.router.dispatcher.emitter
-        before = emitter.buffered  # type: ignore[attr-defined]
+        before = buffered(f)
         assert (await ask(f, secret, "POST", "/a/drain")).status == 200
-        assert emitter.buffered == before + 1  # type: ignore[attr-defined]
+        assert buffered(f) == before + 1
         for _ in range(5):
             await post(f.url, STREAM)
         assert (f.requests("a"), f.requests("b")) == (0, 5)
@@ -252,8 +255,10 @@ async def test_one_is_drained_and_undrained_by_one_event_each(tmp_path: Path) ->
 async def test_one_is_added_and_taken_out(tmp_path: Path) -> None:
     async with following(tmp_path, [GOOD], [GOOD], listed=1, operators=True) as (f, secret):
         added = {"pool": "p", "id": "x", "url": f.engines["b"].url, "kind": "none"}
+        before = buffered(f)
         got = await ask(f, secret, "POST", "", added)
         assert (got.status, json.loads(got.body)) == (200, {"instance": "p:x"})
+        assert buffered(f) == before + 1, "the log hears of it, whether a collector follows the file or not"
         assert names(f) == ("a", "p:x")
         assert (await ask(f, secret, "POST", "", added)).status == 409
         assert (await ask(f, secret, "DELETE", "/a")).status == 200
@@ -262,8 +267,40 @@ async def test_one_is_added_and_taken_out(tmp_path: Path) -> None:
         assert f.requests("b") == 1
         rows = json.loads((await ask(f, secret, "GET", "")).body)["instances"]
         assert [(row["instance"], row["state"]) for row in rows] == [("p:x", "member"), ("a", "taken out")]
+        before = buffered(f)
         assert (await ask(f, secret, "POST", "", {"id": "a"})).status == 200, "it comes back"
         assert names(f) == ("a", "p:x")
+        assert (buffered(f), f.state("a").draining) == (before + 1, False)
+
+
+async def test_one_that_had_left_and_is_added_again_joins_as_the_next_generation(tmp_path: Path) -> None:
+    held = Held(asyncio.Event())
+    async with following(tmp_path, [GOOD], [[held, ANSWER]], listed=1, operators=True) as (f, secret):
+        added = {"pool": "p", "id": "x", "url": f.engines["b"].url}
+        assert (await ask(f, secret, "POST", "", added)).status == 200
+        await ask(f, secret, "POST", "/a/drain")
+        under_way = asyncio.create_task(post(f.url, PLAIN))  # for its sake the router does not forget the instance
+        await until(lambda: f.requests("b") == 1)
+        assert (await ask(f, secret, "DELETE", "/p:x")).status == 200
+        show(f, "p:x", Membership(instance="p:x", change="left"))
+        assert (await ask(f, secret, "POST", "", added)).status == 200
+        assert (f.state("p:x").generation, f.state("p:x").left_ms) == (1, None)
+        held.event.set()
+        assert (await under_way).status == 200
+
+
+async def test_operators_see_whose_gauges_do_not_come(tmp_path: Path) -> None:
+    async with following(tmp_path, [GOOD], [GOOD], listed=1, operators=True) as (f, secret):
+        added = {"pool": "p", "id": "x", "url": f.engines["b"].url, "kind": "vllm"}
+        assert (await ask(f, secret, "POST", "", added)).status == 200
+
+        async def gauges() -> dict[str, bool | None]:
+            rows = json.loads((await ask(f, secret, "GET", "")).body)["instances"]
+            return {row["instance"]: row["gauges"] for row in rows}
+
+        assert await gauges() == {"a": None, "p:x": False}, "nobody polls x, and a has none, as a provider"
+        show(f, "p:x", EngineGauges(instance="p:x", waiting=0))
+        assert await gauges() == {"a": None, "p:x": True}
 
 
 async def test_what_cannot_be_done_is_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """What operators do to instances while everything runs: list, add, take out, drain and undrain one.
 
-A drain lives in the log: the router that is asked tells one event, and with it every router knows. Who is added or
-taken out stands in `discovery.changes_file`, which all processes that name it follow; without it neither can be done.
+The router that is asked tells the log one event, and with it every router knows: a drain lives there and nowhere else. Who is
+added or taken out stands in `discovery.changes_file` besides, which all processes that name it follow; without it neither
+can be done. So it is in the log also where no collector follows that file; one that does finds it there as it should be.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from evenload.api.keys import ClientKeys, Key
 from evenload.discovery.changes import adding, change, removing, restoring
 from evenload.discovery.discovery import Discovery, unfit
 from evenload.router.dispatcher import Dispatcher
+from evenload.router.fleet import gauges_known
 from evenload.routing.policy import InstanceView
 from evenload.schemas import Membership
 from evenload.settings import InstanceSettings, PoolSettings, SettingsError
@@ -28,6 +30,8 @@ from evenload.settings.sources import Sources
 log = logging.getLogger(__name__)
 
 OPERATOR = "operator"
+COLUMNS = ("pool", "instance", "url", "source", "state", "score", "in_flight", "gauges", "generation")
+PAGELESS = "none"  # the kind of instances that have no gauges: providers
 
 
 class AdminError(Exception):
@@ -63,7 +67,7 @@ class Admin:
         return self.keys.identify(headers)
 
     def listed(self) -> list[dict[str, Any]]:
-        """Return one row per instance, and one per id that was taken out."""
+        """Return one row per instance, and one per id that was taken out; without gauges, no collector polls it (yet)."""
         origins = self._discovery.origins()
         rows = [
             self._row(pool, instance, origins.get(instance.id, ""))
@@ -71,7 +75,7 @@ class Admin:
             for instance in pool.instances
         ]
         taken_out = (name for name in self._discovery.changes.removed if name not in {row["instance"] for row in rows})
-        blank = dict.fromkeys(("pool", "instance", "url", "source", "state", "score", "in_flight", "generation"))
+        blank = dict.fromkeys(COLUMNS)
         return rows + [{**blank, "instance": name, "source": "changes", "state": "taken out"} for name in taken_out]
 
     async def add(self, by: Key, body: bytes) -> dict[str, Any]:
@@ -85,6 +89,8 @@ class Admin:
         pool, name = self._pool(data.pop("pool", None)), data.get("id")
         if isinstance(name, str) and name in self._discovery.changes.removed and "url" not in data:
             await self._change(restoring(name))
+            if name in self._dispatcher.upstreams:  # its source may have forgotten it
+                self._rejoin(name)
             log.info("operator %s: %s is back", by.name, name)
             return {"instance": name}
         instance = _instance(pool, data)
@@ -99,6 +105,7 @@ class Admin:
                 reason = self._discovery.refusal or "see the log"
                 await self._write(removing(instance.id))
                 raise AdminError(400, "invalid_instance", f"The instance cannot be used: {reason}")
+            self._rejoin(instance.id)
         log.info("operator %s: added %s (%s) to pool %s", by.name, instance.id, instance.url, pool.name)
         return {"instance": instance.id}
 
@@ -143,8 +150,12 @@ class Admin:
                 message = f"{field}: the settings name it for no instance of theirs, so operators cannot use it."
                 raise AdminError(403, "key_not_allowed", message, field)
 
-    def _tell(self, name: str, what: Literal["draining", "joined"]) -> None:
-        generation = self._dispatcher.view.generation(name)
+    def _rejoin(self, name: str) -> None:
+        left = self._known(name).state.left_ms is not None
+        self._tell(name, "joined", self._dispatcher.view.generation(name) + left)
+
+    def _tell(self, name: str, what: Literal["draining", "joined"], generation: int | None = None) -> None:
+        generation = self._dispatcher.view.generation(name) if generation is None else generation
         self._dispatcher.tell(Membership(instance=name, gen=generation, change=what, cause=OPERATOR))
 
     def _known(self, name: str) -> InstanceView:
@@ -164,14 +175,17 @@ class Admin:
     def _row(self, pool: PoolSettings, instance: InstanceSettings, source: str) -> dict[str, Any]:
         row = {"pool": pool.name, "instance": instance.id, "url": instance.url, "source": source}
         if instance.id not in self._dispatcher.upstreams:
-            return {**row, "state": "not taken over", "score": None, "in_flight": None, "generation": None}
+            row["state"] = "not taken over"
+            return {**row, "score": None, "in_flight": None, "gauges": None, "generation": None}
         view = self._known(instance.id)
+        now_ms = self._dispatcher.log_clock.now_ms(self._dispatcher.clock())
         score, in_flight = round(view.score, 1), view.in_flight
         return {
             **row,
             "state": _state(view),
             "score": score,
             "in_flight": in_flight,
+            "gauges": None if instance.kind == PAGELESS else gauges_known(view, now_ms),
             "generation": view.state.generation,
         }
 
