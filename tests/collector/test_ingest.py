@@ -5,6 +5,7 @@ import contextlib
 import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 from evenload.api.keys import ClientKeys, Key, Refused, TokenBucket, new_key
 from evenload.broker import ports
 from evenload.bus.link import Receipt, Record
+from evenload.collector import door as door_module
 from evenload.collector.ingest import Ingest
 from evenload.collector.main import Collector
 from evenload.collector.otlp import Places
@@ -77,6 +79,19 @@ class Door:
         writer.close()
         return answer
 
+    async def send_raw(self, *pieces: bytes, wait: bool = True) -> bytes:
+        """Send these bytes, a moment between the pieces; returns the whole answer unless it is not waited for."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(self._url).port)
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+        answer = await reader.read() if wait else b""
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        return answer
+
 
 @contextlib.asynccontextmanager
 async def door(rate: TokenBucket | None = None, traces: bool = False, **settings: Any) -> AsyncIterator[Door]:
@@ -92,7 +107,7 @@ async def door(rate: TokenBucket | None = None, traces: bool = False, **settings
         places_of=Places if traces else None,
     )
     ingest.follow(INSTANCES)
-    runner = web.AppRunner(ingest.app(), access_log=None)
+    runner = web.ServerRunner(ingest.door())
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
@@ -162,10 +177,79 @@ async def test_what_is_wrong_is_said_in_the_form_of_the_api() -> None:
         assert (status, answer["error"]["code"]) == (413, "request_too_large")
         status, answer = await d.post(b"no gzip at all", AUTHORIZED | {"content-encoding": "gzip"})
         assert (status, answer["error"]["code"]) == (400, "undecodable")
+        for encoding in ("foo", "br", "zstd", "gzip, gzip", "gzip;q=1"):
+            status, answer = await d.post(report("a"), AUTHORIZED | {"content-encoding": encoding})
+            assert (status, answer["error"]["code"]) == (415, "unsupported_media_type")
         status, answer = await d.post(report("a"), AUTHORIZED | {"content-type": "text/plain"})
         assert (status, answer["error"]["code"]) == (415, "unsupported_media_type")
         assert (await d.post(report("a"), path="/v1/other"))[0] == 404
         assert d.log.written == []
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "GZIP", "deflate", "identity", ""])
+async def test_bodies_may_be_compressed_in_the_usual_ways(encoding: str) -> None:
+    raw = json.dumps(report("a")).encode()
+    squeezed = {"deflate": zlib.compress(raw), "identity": raw, "": raw}.get(encoding) or gzip.compress(raw)
+    async with door() as d:
+        headers = AUTHORIZED | {"content-encoding": encoding}
+        assert await d.post(squeezed, headers) == (202, {"accepted": 1, "duplicates": 0})
+        if squeezed != raw:
+            status, answer = await d.post(squeezed[:-12], headers)
+            assert (status, answer["error"]["code"]) == (400, "undecodable")
+        assert len(d.log.written) == 1
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"no HTTP at all\r\n\r\n",
+        b"POST /v1/telemetry HTTP/9.9\r\n\r\n",
+        b"POST /v1/telemetry HTTP/1.1\r\nhost: h\r\nno colon\r\n\r\n",
+        b"POST /v1/telemetry HTTP/1.1\r\nhost: h\r\nx: %b\r\n\r\n" % (b"y" * 10_000),
+        b"POST /v1/telemetry HTTP/1.1\r\nhost: h\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nx",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS hello\r\n\r\n",
+    ],
+)
+async def test_what_is_no_http_is_told_in_the_form_of_the_api_and_fills_no_log(
+    raw: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with door() as d:
+        for _ in range(20):
+            answer = await d.send_raw(raw)
+            assert answer.split(b" ", 2)[1] == b"400"
+            assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "invalid_http"
+        assert d.ingest.counts == {"invalid_http": 20}
+        assert await d.post(report("a")) == (202, {"accepted": 1, "duplicates": 0})
+    lines = [(record.levelname, record.exc_info) for record in caplog.records]
+    assert lines in ([], [("WARNING", None)])
+
+
+async def test_a_body_that_breaks_off_in_its_frames_or_its_compression_leaves_no_traceback(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door_module, "BODY_S", 0.3)
+    head = b"POST /v1/telemetry HTTP/1.1\r\nhost: h\r\nx-api-key: ev-secret\r\ncontent-type: application/json\r\n"
+    async with door() as d:
+        answer = await d.send_raw(head + b"transfer-encoding: chunked\r\n\r\n", b'5\r\n{"pro\r\n', b"ZZ\r\n")
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        answer = await d.send_raw(head + b"content-length: 40\r\n\r\n", b"{")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "request_timeout"
+        await d.send_raw(head + b"content-encoding: gzip\r\ncontent-length: 4\r\n\r\n", b"gzip", wait=False)
+        await d.send_raw(head + b"content-length: 40\r\n\r\n", b"{", wait=False)
+        assert await d.post(report("a")) == (202, {"accepted": 1, "duplicates": 0})
+    assert "Traceback" not in caplog.text
+    assert [record.levelname for record in caplog.records if record.levelname != "INFO"] in ([], ["WARNING"])
+
+
+async def test_a_sender_that_asks_first_is_told_to_go_on() -> None:
+    """As curl does with a body of more than a kilobyte."""
+    async with door() as d:
+        body = json.dumps(report("a")).encode()
+        key = b"x-api-key: ev-secret\r\ncontent-type: application/json\r\nexpect: 100-continue"
+        answer = await d.send(key, body)
+        assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 202 ")
+        refused = await d.send(b"expect: 100-continue", body)
+        assert refused.startswith(b"HTTP/1.1 401 "), "without a key nobody asks for the body"
 
 
 async def test_headers_may_have_any_bytes() -> None:
@@ -175,7 +259,7 @@ async def test_headers_may_have_any_bytes() -> None:
             (b"x-other: \xff", b"202"),
             (b"x-request-id: \xff", b"202"),
             (b"x-api-key: \xff", b"401"),
-            (b"content-encoding: \xff", b"202"),
+            (b"content-encoding: \xff", b"415"),
         ):
             key = b"" if status == b"401" else b"authorization: Bearer ev-secret\r\n"
             assert (await d.send(key + b"content-type: application/json; x=\xff\r\n" + line, body)).startswith(

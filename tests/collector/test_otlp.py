@@ -170,6 +170,8 @@ def test_what_is_no_request_is_refused() -> None:
         (b"\xff", PROTOBUF, 400),
         (b"{", "application/json", 400),
         (b"[" * 1000, "application/json", 400),
+        (b"[]", "application/json", 400),
+        (b' ""', "application/json", 400),
         (b"", "text/plain", 415),
     ]:
         with pytest.raises(Refused) as refused:

@@ -11,13 +11,14 @@ import secrets
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from evenload.api.errors import ApiError
 from evenload.api.keys import ClientKeys, Key, Refused
 from evenload.bus.link import Receipt, Record
+from evenload.collector.door import Door, Page, body_of
 from evenload.collector.reports import Report, Sender, batches, read_report, sender_of
 from evenload.schemas import Batch, encode
 from evenload.settings import InstanceSettings
@@ -101,18 +102,16 @@ class Ingest:
         keys.inherit(self._keys)
         self._keys = keys
 
-    def app(self) -> web.Application:
-        """Return the pages."""
-        bytes_max = self._settings.max_body_bytes
-        app = web.Application(client_max_size=bytes_max, middlewares=[_in_the_apis_form(self.counts, bytes_max)])
-        app.router.add_post("/v1/telemetry", self._telemetry)
+    def door(self) -> Door:
+        """Return the server; in the event loop."""
+        pages: dict[str, Page] = {"/v1/telemetry": self._telemetry}
         if self._places_of is not None:
-            app.router.add_post("/v1/traces", self._traces)
-        return app
+            pages["/v1/traces"] = self._traces
+        return Door(pages, self._settings.max_body_bytes, self.counts)
 
-    async def _telemetry(self, request: web.Request) -> web.Response:
+    async def _telemetry(self, request: web.BaseRequest) -> web.Response:
         key = self._admit(request)
-        body = await request.read()
+        body = await body_of(request, self._settings.max_body_bytes)
         report = read_report(
             body, request.headers.get("content-type", ""), self._settings.max_events, self._known.__contains__
         )
@@ -120,12 +119,12 @@ class Ingest:
         accepted, duplicates = (len(report.events), 0) if written else (0, len(report.events))
         return web.json_response({"accepted": accepted, "duplicates": duplicates}, status=202)
 
-    async def _traces(self, request: web.Request) -> web.Response:
+    async def _traces(self, request: web.BaseRequest) -> web.Response:
         from evenload.collector import otlp
 
         assert self._places is not None
         key = self._admit(request)
-        body = await request.read()
+        body = await body_of(request, self._settings.max_body_bytes)
         sent, kind = otlp.read_request(body, request.headers.get("content-type", ""))
         spans = otlp.events_of(sent, self._places, time.time_ns())
         events_max = 2 * self._settings.max_events  # a span is two events at most
@@ -138,7 +137,7 @@ class Ingest:
         content_type, answer = otlp.answer(kind, spans)
         return web.Response(body=answer, content_type=content_type)
 
-    def _admit(self, request: web.Request) -> Key:
+    def _admit(self, request: web.BaseRequest) -> Key:
         """Let a request in before its body is read, or refuse it."""
         headers = {
             name.lower().encode(): value.encode(errors="surrogateescape") for name, value in request.headers.items()
@@ -210,50 +209,3 @@ class Ingest:
 def _unavailable(code: str, reason: str) -> Refused:
     message = f"{reason}; send it again in {_RETRY_S} s, with the same session and seq."
     return Refused(ApiError(status=503, code=code, message=message, retry_after_s=_RETRY_S))
-
-
-def _in_the_apis_form(counts: Counter[str], bytes_max: int) -> Any:
-    """Answer what is wrong in the API's form, and count it."""
-
-    @web.middleware
-    async def middleware(request: web.Request, handler: Any) -> web.StreamResponse:
-        try:
-            answer: web.StreamResponse = await handler(request)
-            return answer
-        except Refused as refused:
-            wrong = refused.error
-        except web.HTTPRequestEntityTooLarge:
-            message = f"The body is larger than {bytes_max} bytes."
-            wrong = ApiError(status=413, code="request_too_large", message=message)
-        except web.RequestPayloadError:
-            wrong = _BROKEN_BODY
-        except web.HTTPException as error:
-            if error.status < 400:
-                raise
-            wrong = ApiError(status=error.status, code=_slug(error.reason), message=f"{error.reason}: {request.path}")
-        counts[wrong.code] += 1
-        body = wrong.body(_request_id(request))
-        headers = {name.decode(): value.decode() for name, value in wrong.headers(body)}
-        refusal = web.Response(status=wrong.status, body=body, headers=headers)
-        if wrong is _BROKEN_BODY:
-            refusal.force_close()  # nobody knows where it ends
-        return refusal
-
-    return middleware
-
-
-_BROKEN_BODY = ApiError(
-    status=400,
-    code="undecodable",
-    message="The body is not what its Content-Encoding or Transfer-Encoding says.",
-)
-
-
-def _slug(reason: str) -> str:
-    return reason.lower().replace(" ", "_")
-
-
-def _request_id(request: web.Request) -> bytes:
-    given = request.headers.get("x-request-id", "")
-    plain = given.isascii() and given.isprintable() and 0 < len(given) <= 128
-    return (given if plain else f"req-{secrets.token_hex(12)}").encode()

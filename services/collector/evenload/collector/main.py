@@ -238,13 +238,13 @@ class Collector:
             places_of=_places_of() if own.traces == "otlp" else None,
         )
 
-    async def _open(self) -> web.AppRunner | None:
+    async def _open(self) -> web.ServerRunner | None:
         """Listen for reports, if the settings say where."""
         listen = self._settings.collector.ingest.listen
         if self.ingest is None or listen is None:
             return None
         host, port = host_and_port(listen)
-        runner = web.AppRunner(self.ingest.app(), access_log=None)
+        runner = web.ServerRunner(self.ingest.door())
         await runner.setup()
         try:
             await web.TCPSite(runner, host, port).start()

@@ -104,6 +104,8 @@ def read_request(body: bytes, content_type: str) -> tuple[Any, str]:
     request = ExportTraceServiceRequest()
     try:
         if kind == "json":
+            if not body.lstrip().startswith(b"{"):
+                raise ParseError("no object")  # the library takes [] and "" for an empty message
             Parse(body, request, ignore_unknown_fields=True, max_recursion_depth=32)
         else:
             request.ParseFromString(body)

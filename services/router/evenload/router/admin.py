@@ -1,8 +1,8 @@
 """What operators do to instances while everything runs: list, add, take out, drain and undrain one.
 
-The router that is asked tells the log one event, and with it every router knows: a drain lives there and nowhere else. Who is
-added or taken out stands in `discovery.changes_file` besides, which all processes that name it follow; without it neither
-can be done. So it is in the log also where no collector follows that file; one that does finds it there as it should be.
+The router that is asked tells the log one event, and with it every router knows: a drain lives there and nowhere else.
+Who is added or taken out stands in `discovery.changes_file` besides, which all processes that name it follow; without
+it neither can be done. So it is in the log also where no collector follows that file, and one that does finds it there.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ class Admin:
         return self.keys.identify(headers)
 
     def listed(self) -> list[dict[str, Any]]:
-        """Return one row per instance, and one per id that was taken out; without gauges, no collector polls it (yet)."""
+        """Return one row per instance, and one per id that was taken out. Whose gauges do not come, nobody polls."""
         origins = self._discovery.origins()
         rows = [
             self._row(pool, instance, origins.get(instance.id, ""))
