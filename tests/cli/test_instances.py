@@ -1,7 +1,9 @@
 """`evenload instances` against a real router."""
 
 import asyncio
+import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +53,40 @@ async def test_an_operator_lists_adds_drains_and_removes(
         assert await run("remove", "p:x", *at) == 0
         capsys.readouterr()
         await until(lambda: names(f) == ("a",))
-        monkeypatch.setenv("COLUMNS", "200")
+        monkeypatch.setenv("COLUMNS", "40")
         assert await run("list", "--at", f.url, "--at", f.url) == 0, "a table, of two routers"
-        assert capsys.readouterr().out.count(f.url) == 2
+        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f" {f.url}")]
+        assert [[cell.strip() for cell in line.split("│")][:6] for line in lines] == [
+            [f.url, "p", "a", f.engines["a"].url, "list", "member"],
+            [f.url, "p", "a", f.engines["a"].url, "list", "member"],
+        ], "a line each, with everything, for a pipe has no width"
+
+
+class Terminal(io.StringIO):
+    """Where people read."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+async def test_a_list_fits_a_terminal(columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with following(tmp_path, [GOOD], [GOOD], listed=1, operators=True) as (f, secret):
+        monkeypatch.setenv("EVENLOAD_ADMIN_KEY", secret)
+        url = f.engines["b"].url
+        given = ("--pool", "p", "--id", "vllm-7d9f8b6c5-x2x9k", "--set", "kind=vllm")
+        assert await run("add", url, *given, "--at", f.url, "--json") == 0
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("TERM", "dumb")
+        screen = Terminal()
+        monkeypatch.setattr(sys, "stdout", screen)
+        assert await run("list", "--at", f.url) == 0
+        rows = [[cell.strip() for cell in line.split("│")] for line in screen.getvalue().splitlines() if "│" in line]
+        assert [row[:3] for row in rows] == [
+            ["a", "list", "member"],
+            ["p:vllm-7d9f8b6c5-x2x9k", "changes", "member, no gauges"],
+        ]
+        assert max(map(len, screen.getvalue().splitlines())) <= 80
 
 
 async def test_what_goes_wrong_has_its_exit_code_and_says_what_to_do(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -137,15 +138,21 @@ def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
         read_keys(tmp_path / "none")
 
 
+INGEST_KEYS = "collector.ingest.keys_file (not set), collectors"
+
+
 def test_the_command_makes_a_key_and_the_line_that_admits_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = subprocess.run(
         [sys.executable, "-m", "evenload.cli.app", "keys", "new", "team", "--rate", "5", "--burst", "20"],
+        env={**os.environ, "EVENLOAD_ROUTER__KEYS_FILE": "/k"},
         capture_output=True,
         text=True,
         check=True,
     )
+    for where in ("router.keys_file (/k), routers", "router.admin_keys_file (not set), routers", INGEST_KEYS):
+        assert where in made.stderr
     secret, line = (row.split(": ")[1].strip() for row in made.stdout.splitlines())
     keys = read_keys(Path(file(tmp_path, line)["keys_file"]))
     found = keys.identify({b"authorization": f"Bearer {secret}".encode()})

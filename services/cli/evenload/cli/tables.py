@@ -6,6 +6,8 @@ from typing import Any
 
 STATUS_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
+_ENDLESS = 100_000  # columns
+
 
 def print_json(value: Any) -> None:
     """Print one JSON document on stdout."""
@@ -16,7 +18,8 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str |
     """Print rows that have the same keys.
 
     Args:
-        rows: What to print; the keys of the first are the columns. A column `status` is coloured.
+        rows: What to print; the keys of the first are the columns. A cell that is a status is coloured. Where nobody
+            reads it from a terminal, no line is broken, however long.
         as_json: Print a JSON list of objects instead.
         title: Line above the table.
     """
@@ -32,7 +35,10 @@ def print_rows(rows: Sequence[Mapping[str, Any]], *, as_json: bool, title: str |
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(Text(_cell(value), style=STATUS_STYLES.get(_cell(value), "")) for value in row.values()))
-    Console().print(table)
+    console = Console()
+    if not console.is_terminal:
+        console.width = _ENDLESS
+    console.print(table, crop=False, no_wrap=not console.is_terminal)
 
 
 def _cell(value: Any) -> str:

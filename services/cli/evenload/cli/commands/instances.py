@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -50,8 +51,8 @@ def list_instances(settings: Settings, at: At = None, key_file: KeyFile = None, 
         if not isinstance(found := answer.get("instances"), list):
             raise AdminRefused(f"{router}: no answer of a router")
         rows += [{"router": router, **row} for row in found]
-    if not as_json and len(at or ()) < 2:  # a table has little room
-        rows = [{key: value for key, value in row.items() if key != "router"} for row in rows]
+    if not as_json and sys.stdout.isatty():
+        rows = [{**({"router": row["router"]} if len(at or ()) > 1 else {}), **_short(row)} for row in rows]
     print_rows(rows, as_json=as_json)
 
 
@@ -118,6 +119,18 @@ class _Routers(NamedTuple):
             except OSError as error:
                 raise RouterUnreachable(f"{router}: {error}") from error
             yield router, _read(router, status, answer)
+
+
+def _short(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what 80 columns have room for; elsewhere a row has everything."""
+    silent = row.get("gauges") is False and row["state"] == "member"
+    return {
+        "instance": row["instance"],
+        "source": str(row["source"]).partition(" ")[0],
+        "state": "member, no gauges" if silent else row["state"],
+        "score": row["score"],
+        "busy": row["in_flight"],
+    }
 
 
 def _do(
