@@ -120,7 +120,7 @@ async def test_without_kafka_it_polls_on_and_is_not_ready() -> None:
         server.answers = {"/metrics": ok(PAGE), "/health": ok(b"")}
         async with collecting(settings_for(NOWHERE, "t", server.url)) as collector:
             body = json.loads(await wait_for_page(collector, "/readyz", 503))
-            assert body == {"ready": False, "problems": ["no connection to Kafka"]}
+            assert body == {"ready": False, "problems": ["no connection to Kafka"], "kafka_refuses": ""}
             polls = collector.pollers[0].polls
             async with asyncio.timeout(10):
                 while collector.pollers[0].polls < polls + 3:  # noqa: ASYNC110

@@ -183,7 +183,10 @@ async def test_a_router_that_is_refused_serves_on_and_says_so_once(secured: Secu
     log: list[str] = []
     router = fleet.start("router", "router", settings, tmp_path, log)
     try:
-        await fleet.becomes(settings.router.port, "/readyz", lambda page: page["ready"], 60)
+        refuses = "refused user 'router' by SCRAM-SHA-512"
+        await fleet.becomes(
+            settings.router.port, "/readyz", lambda page: page["ready"] and refuses in page["kafka_refuses"], 60
+        )
         async with client(settings) as who:
             for _ in range(20):
                 _, text = await ask(who)

@@ -203,7 +203,7 @@ async def ensure_topics(
     cause = "no attempt was made"
     while clock.time() < deadline:
         try:
-            async with asyncio.timeout_at(deadline), _admin(bootstrap, deadline - clock.time()) as admin:
+            async with asyncio.timeout_at(deadline), admin_client(bootstrap, deadline - clock.time()) as admin:
                 await check_rights(admin, bootstrap, rights)  # first: what we may not see looks as if it were missing
                 await _ensure(admin, specs)
                 await check_rights(admin, bootstrap, rights)
@@ -231,7 +231,7 @@ async def describe_topics(
         BusUnavailable: no Kafka answered in time.
     """
     try:
-        async with asyncio.timeout(timeout_s), _admin(bootstrap, timeout_s) as admin:
+        async with asyncio.timeout(timeout_s), admin_client(bootstrap, timeout_s) as admin:
             present = await _metadata(admin)
             found = {spec.name: present[spec.name] for spec in specs if spec.name in present}
             configs = await _configs(admin, found)
@@ -362,7 +362,13 @@ async def _offsets(
 
 
 @asynccontextmanager
-async def _admin(bootstrap: Address, time_left_s: float) -> AsyncIterator[Any]:
+async def admin_client(bootstrap: Address, time_left_s: float) -> AsyncIterator[Any]:
+    """A client for administration, for as long as it is needed.
+
+    Raises:
+        AccessRefused: Kafka does not let us in.
+        OSError, KafkaError: it cannot be reached.
+    """
     await knock(bootstrap)
     # Below the time left, so that the client gives up first: cancelled while it connects, it leaves its socket open.
     request_ms = max(1, min(_REQUEST_MS, int(time_left_s * 800)))

@@ -19,6 +19,7 @@ from evenload.api.keys import read_keys
 from evenload.bus.access import cluster_of
 from evenload.bus.emitter import Emitter
 from evenload.bus.forever import Forever
+from evenload.bus.rights_watch import RightsWatch
 from evenload.bus.snapshots import SnapshotReader
 from evenload.bus.spool_metrics import SpoolMetrics
 from evenload.bus.start import ensure_start
@@ -114,6 +115,7 @@ class Collector:
         peers: the other collectors, which share the instances.
         discovery: says who the instances are.
         roster: one poller per instance whose kind has a metrics page.
+        rights: whether Kafka still lets it do all that it must.
         standing: who belongs to the fleet, told to the log.
         probes: the pages on `collector.metrics_port`; its port is known once `run` has begun.
     """
@@ -139,6 +141,7 @@ class Collector:
             spool=settings.spool,
         )
         self._reader = SnapshotReader(self._brokers, kafka.topic_prefix, kafka.partitions, self._take)
+        self.rights = RightsWatch(self._brokers, "collector", kafka.topic_prefix)
         self._clock = LogClock(time.time_ns() // 1_000_000, _mono_ms())  # the host's clock until a snapshot comes
         self.peers = Peers(own.advertise or own.name, own.peers)
         self.roster = Roster(self._poller, own.poll_ms / 1000)
@@ -151,6 +154,7 @@ class Collector:
         self._ticker: Forever | None = None
         self._registry = CollectorRegistry()
         self._registry.register(SpoolMetrics(self.emitter))
+        self._registry.register(self.rights)
         self._registry.register(CollectorMetrics(lambda: self.pollers, self.emitter, self.peers, lambda: self.ingest))
         self._registry.register(DiscoveryMetrics(lambda: self.discovery))
         self.probes = ProbeServer(
@@ -190,6 +194,7 @@ class Collector:
             await asyncio.wait({topics, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if topics.done():
                 topics.result()
+                self.rights.start()
             await stopped
         finally:
             for task in (topics, stopped):
@@ -207,6 +212,7 @@ class Collector:
         self._ticker = Forever("membership", self._tick)
 
     async def _leave(self) -> None:
+        await self.rights.close()
         await self.discovery.close()
         if self._ticker is not None:
             await self._ticker.stop()
@@ -332,7 +338,8 @@ class Collector:
 
     def _readyz(self) -> Reply:
         problems = self._not_ready()
-        body = json.dumps({"ready": not problems, "problems": problems}).encode()
+        page = {"ready": not problems, "problems": problems, "kafka_refuses": self.rights.lacking}
+        body = json.dumps(page).encode()
         return Reply(503 if problems else 200, "application/json", body)
 
     def _metrics(self) -> Reply:

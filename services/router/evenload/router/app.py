@@ -114,6 +114,7 @@ def _add_probes(app: FastAPI, dispatcher: Dispatcher, telemetry: Telemetry, stal
             "reasons": reasons,
             "view": "local only" if age_ms is None else "stale" if age_ms > stale_view_ms() else "fresh",
             "snapshot_age_ms": None if age_ms is None else round(age_ms),
+            "kafka_refuses": telemetry.rights.lacking,
         }
 
 

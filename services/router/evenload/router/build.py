@@ -13,6 +13,7 @@ from evenload.api.keys import ClientKeys, read_keys
 from evenload.bus.access import cluster_of
 from evenload.bus.emitter import Emitter
 from evenload.bus.records import RecordSender
+from evenload.bus.rights_watch import RightsWatch
 from evenload.bus.snapshots import SnapshotReader
 from evenload.bus.spool_metrics import SpoolMetrics
 from evenload.bus.topics import partition_for, topic_names
@@ -137,7 +138,9 @@ def build(
     tracing = tracing or _tracing(router)
     client_keys = None if router.keys_file is None else read_keys(router.keys_file)
     metrics = RouterMetrics()
-    metrics.registry.register(SpoolMetrics(emitter))
+    rights = RightsWatch(brokers, "router", kafka.topic_prefix)
+    for source in (SpoolMetrics(emitter), rights, DiscoveryMetrics(lambda: discovery)):
+        metrics.registry.register(source)
     dispatcher = Dispatcher(
         router=router.name,
         pools=pools_of(settings),
@@ -155,7 +158,7 @@ def build(
     def reader_of(on_batch: Callable[[int, int, SnapshotBatch], None]) -> SnapshotReader:
         return SnapshotReader(brokers, kafka.topic_prefix, kafka.partitions, on_batch)
 
-    telemetry = Telemetry(dispatcher, emitter, decisions, reader_of, outbox)
+    telemetry = Telemetry(dispatcher, emitter, decisions, reader_of, outbox, rights=rights)
     telemetry.awaits = lambda: discovery.waiting
     admin = Admin(dispatcher, discovery, admin_keys)
 
@@ -189,7 +192,6 @@ def build(
     chooser = dispatcher if tracing is None else tracing.dispatcher(dispatcher)
     proxy = Proxy(app, chooser, limits_of(settings), gate=gate, keys=client_keys)
     metrics.watch_keys(lambda: proxy.keys)
-    metrics.registry.register(DiscoveryMetrics(lambda: discovery))
     front: App = proxy if tracing is None else tracing.front(proxy)
     if apart:
         front = Doors(front, app_for("pages"), router.admin_address[1], lambda: proxy.leaving)

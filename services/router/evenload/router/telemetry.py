@@ -6,6 +6,7 @@ from collections.abc import Callable
 from evenload.bus.emitter import Emitter
 from evenload.bus.forever import Forever
 from evenload.bus.records import RecordSender
+from evenload.bus.rights_watch import RightsWatch
 from evenload.bus.snapshots import SnapshotReader
 from evenload.router.dispatcher import Dispatcher
 from evenload.router.outbox import Outbox
@@ -27,7 +28,10 @@ class Telemetry:
         decisions: RecordSender,
         reader_of: ReaderOf,
         outbox: Outbox,
+        *,
+        rights: RightsWatch,
     ) -> None:
+        self.rights = rights
         self._outbox = outbox
         self._dispatcher = dispatcher
         self._emitter = emitter
@@ -42,6 +46,7 @@ class Telemetry:
         self._emitter.start()
         self._decisions.start()
         self._reader.start()
+        self.rights.start()
         self._ticker = Forever("ticker", self._tick)
 
     async def stop(self) -> None:
@@ -51,6 +56,7 @@ class Telemetry:
             await self._ticker.stop()
         self._dispatcher.tick()
         self._outbox.flush()
+        await self.rights.close()
         await self._reader.close()
         await self._decisions.close(DRAIN_S)
         await self._emitter.close(DRAIN_S)
