@@ -20,7 +20,7 @@ from evenload.bus.topics import ensure_topics, specs, topic_names
 from evenload.cli.local import write_settings
 from evenload.cli.supervise import Child
 from evenload.demo.engine_server import EngineFleet
-from evenload.schemas import Outcome
+from evenload.schemas import Outcome, SnapshotBatch
 from evenload.settings import Settings
 from tests.e2e import fleet
 from tests.e2e.test_loop import ask, client, evenload, instances
@@ -227,6 +227,41 @@ async def test_a_scorer_that_loses_a_right_ends_and_says_at_its_next_start_which
     # Started anew by its supervisor, it says what it lacks; and until then it has not filled the log.
     assert any("ended with status 1" in line for line in log), log
     assert len(log) < 40, log
+
+
+async def test_a_scorer_with_a_certificate_and_no_user_does_its_work(
+    installation: Installation, tmp_path: Path
+) -> None:
+    """Faust takes mutual TLS from the same settings as everybody else."""
+    kafka = installation.kafka
+    await kafka.grant("User:CN=certified", installation.rights("scorer"))
+    engines = fleet.engines(1)
+    await engines.start()
+    await engines.stop()  # only its address is needed
+    made = settings_of(installation, engines, "scorer")
+    certified = kafka.settings(kafka.by_certificate(), installation.prefix)
+    secured = {"bootstrap": certified.bootstrap, "security": certified.security}
+    settings = made.model_copy(update={"kafka": made.kafka.model_copy(update=secured)})
+    log: list[str] = []
+    scorer = fleet.start("scorer", "scorer", settings, tmp_path, log)
+    try:
+        async with (
+            asyncio.timeout(120),
+            Emitter(await installation.brokers("router"), installation.prefix, "r", partitions=4) as emitter,
+        ):
+            heard: list[str] = []
+
+            def take(_partition: int, _offset: int, batch: SnapshotBatch) -> None:
+                heard.extend(item.state.instance for item in batch.snapshots)
+
+            async with SnapshotReader(await installation.brokers("router"), installation.prefix, 4, take):
+                emitter.add(Outcome(instance="a", kind="ok"), 0)
+                while "a" not in heard:  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+    except TimeoutError as error:
+        raise AssertionError(log) from error
+    finally:
+        scorer.stop()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ docs/real-engines.md says where each was seen.
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 from evenload.collector.poller import Poller
 from evenload.collector.watch import Watch
@@ -124,3 +126,44 @@ async def polled(engines: EngineFleet, f: Fleet) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+
+async def test_tokens_that_are_parts_of_a_character_are_counted_by_usage_and_else_missed() -> None:
+    """Of 30 tokens every third has an event without content."""
+    async with two() as (engines, f):
+        for engine in engines.engines:
+            await engine.set_faults({"split": {"every": 3}})
+        body = {**STREAM, "max_tokens": 30, "ignore_eos": True}
+        got = await post(f.url, body)
+        assert verdict(got) == "whole"
+        deltas = [event["choices"][0]["delta"]["content"] for event in events(got) if event["choices"]]
+        tokens = deltas[1:]  # the first is the role's
+        assert (len(tokens), tokens.count("")) == (30, 10)
+        assert counted(got) == 20
+        assert counted(await post(f.url, {**body, "stream_options": {"include_usage": True}})) == 30
+
+
+async def test_a_clients_request_id_becomes_the_answers_and_may_come_twice() -> None:
+    async with two() as (_, f):
+        ids = [
+            {
+                event["id"]
+                for event in events(await post(f.url, {**STREAM, "max_tokens": 3}, (b"x-request-id", b"mine")))
+            }
+            for _ in range(4)
+        ]
+        assert ids == [{"chatcmpl-mine"}] * 4
+        other = events(await post(f.url, {**STREAM, "max_tokens": 3}))[0]["id"]
+        assert other.startswith("chatcmpl-")
+        assert other != "chatcmpl-mine"
+
+
+def counted(got: Got) -> int:
+    observer = ChatObserver()
+    observer.feed(got.body)
+    return observer.output_tokens
+
+
+def events(got: Got) -> list[Any]:
+    frames = got.body.decode().split("\n\n")
+    return [json.loads(frame.removeprefix("data: ")) for frame in frames if frame.startswith("data: {")]

@@ -388,12 +388,14 @@ class EngineServer:
         kind = generation.kind
         voice = Voice(
             kind=kind,
-            id=f"{_ID_PREFIX[kind]}{self._rng.getrandbits(64):016x}",
+            # vLLM takes a client's id for its own, so ids need not be unique.
+            id=f"{_ID_PREFIX[kind]}{exchange.headers.get('x-request-id') or format(self._rng.getrandbits(64), '016x')}",
             created=int(time.time()),
             model=self.spec.model,
             fingerprint=self._fingerprint,
             prompt_tokens=generation.prompt_tokens,
             first_word=self._rng.randrange(len(WORDS)),
+            split_every=0 if self.faults.split is None else self.faults.split.every,
         )
         tokens, reason = self._output(generation)
         cut = self.faults.cut

@@ -9,6 +9,7 @@ A document names faults; those it does not name stay as they are, and `null` hea
     {"cut": {"after_tokens": 5, "how": "reset"}}        reset | eof | end | abort, see `CutHow`
     {"saturate": {"mode": "kv_429"}}                    status_503 | stream_error (inside a 200 stream) | kv_429
     {"limit": {"requests": 4}}                          refused while so many are unfinished; the gauges show no queue
+    {"split": {"every": 3}}                             each third token has no content: it is a part of a character
     {"drain": {}}                                       /health 200, running streams finish, new requests get 500
     {"restart": {"down_s": 5}}                          drops all, refuses for 5 s, comes back cold
     {"crash": {}}                                       drops all and refuses until healed
@@ -102,6 +103,12 @@ class Limit(_Strict, frozen=True):
     in_stream: Probability = 0.5
 
 
+class Split(_Strict, frozen=True):
+    """Every so-manieth token is a part of a character: its event has no content, the next one has that of both."""
+
+    every: Annotated[int, Meta(ge=2, le=1000)] = 3
+
+
 class Drain(_Strict, frozen=True):
     """Shutting down: running streams finish, new requests fail."""
 
@@ -135,6 +142,7 @@ class Faults(_Strict, frozen=True):
     cut: Cut | None = None
     saturate: Saturate | None = None
     limit: Limit | None = None
+    split: Split | None = None
     drain: Drain | None = None
     restart: Restart | None = None
     crash: Crash | None = None

@@ -44,6 +44,7 @@ class Voice:
 
     Attributes:
         first_word: Where in `WORDS` the text of this request starts.
+        split_every: One token of so many is a part of a character and has no text; 0 for none.
     """
 
     kind: Kind
@@ -53,10 +54,16 @@ class Voice:
     fingerprint: str
     prompt_tokens: int
     first_word: int
+    split_every: int = 0
 
     def word(self, index: int) -> str:
         """The text of token number `index`, from 0."""
-        return WORDS[(self.first_word + index) % len(WORDS)]
+        word = WORDS[(self.first_word + index) % len(WORDS)]
+        if self.split_every and index % self.split_every == self.split_every - 1:
+            return ""
+        if self.split_every and index and index % self.split_every == 0:
+            return WORDS[(self.first_word + index - 1) % len(WORDS)] + word
+        return word
 
     def text(self, tokens: int, reason: str) -> str:
         """The text of the whole answer; the last token of one that stopped by itself is the end of text."""
