@@ -10,7 +10,7 @@ the field with its default to the plain dicts of that set.
 
 from pathlib import Path
 
-SETS = ("v1", "v1-predicted", "v1-tiers")  # oldest first
+SETS = ("v1", "v1-predicted", "v1-tiers", "v1-prefix")  # oldest first
 FOLDER = Path(__file__).parent / "golden"
 _LINE_DIGITS = 128
 

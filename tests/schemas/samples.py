@@ -481,6 +481,7 @@ SAMPLES: dict[str, Sample] = {
             "deadline_ms": 30_000.0,
             "tried": ["b"],
             "spill_over_ms": None,
+            "prefix": 0,
         },
     ),
     "dead_letter": Sample(

@@ -70,6 +70,7 @@ class Decision(Struct, frozen=True, kw_only=True, tag_field="type", tag="decisio
         reason: one of the policy's fixed reason codes.
         tried: instances that earlier attempts of the request used.
         spill_over_ms: predicted TTFT beyond which the next tier was to join; None: only when nobody was usable.
+        prefix: keyed hash of how the prompt begins, 48 bits, if it was to meet others that begin alike; 0 if not.
     """
 
     v: int
@@ -95,6 +96,7 @@ class Decision(Struct, frozen=True, kw_only=True, tag_field="type", tag="decisio
     deadline_ms: Milliseconds | None = None
     tried: list[Name] = []
     spill_over_ms: Milliseconds | None = None
+    prefix: Count = 0
 
 
 class DeadLetter(Struct, frozen=True, kw_only=True, tag_field="type", tag="dead_letter"):

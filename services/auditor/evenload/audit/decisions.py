@@ -88,7 +88,12 @@ class DecisionAudit:
         views = [self._view(decision, candidate) for candidate in decision.candidates]
         for view, candidate in zip(views, decision.candidates, strict=True):
             _same(f"score of {candidate.instance}", candidate.score, view.score)
-        request = Request(prompt_tokens=decision.prompt_tokens, ordinal=decision.ordinal, tried=tuple(decision.tried))
+        request = Request(
+            prompt_tokens=decision.prompt_tokens,
+            ordinal=decision.ordinal,
+            prefix=decision.prefix,
+            tried=tuple(decision.tried),
+        )
         indices, excluded = eligible(views, request, decision.now_ms, decision.spill_over_ms)
         _same("exclusions", [candidate.excluded for candidate in decision.candidates], excluded)
         policy = POLICIES.get(decision.policy)

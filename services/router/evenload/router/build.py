@@ -22,12 +22,15 @@ from evenload.discovery.metrics import DiscoveryMetrics
 from evenload.router.admin import Admin
 from evenload.router.admission import Admission, Gate
 from evenload.router.app import Lifespan, Part, create_app
+from evenload.router.beginnings import Beginnings
 from evenload.router.dispatcher import Dispatcher
 from evenload.router.doors import App, Doors
+from evenload.router.homes import Homes
 from evenload.router.limits import Limits
 from evenload.router.metrics import RouterMetrics
 from evenload.router.outbox import Outbox
 from evenload.router.pool import Place, Pool
+from evenload.router.prefix_key import prefix_key
 from evenload.router.proxy import Proxy
 from evenload.router.telemetry import Telemetry
 from evenload.router.upstreams import upstreams
@@ -57,6 +60,7 @@ class Router:
         metrics: its metrics.
         settings: in force, with the instances that were discovered; `reload.py` changes them.
         discovery: finds those.
+        beginnings: hashes how prompts begin; with the key of the start, whatever is reloaded.
         admin: what operators may do; always there, with or without keys for it.
         tracing: its spans, if any.
     """
@@ -68,6 +72,7 @@ class Router:
     metrics: RouterMetrics
     settings: Settings
     discovery: Discovery
+    beginnings: Beginnings
     admin: Admin | None = None
     tracing: "Tracing | None" = None
 
@@ -94,7 +99,7 @@ def build(
     Raises:
         ModuleNotFoundError: spans are wanted, and the extra `otel` is not installed.
         SettingsError: an instance's key, its file of authorities or what Kafka wants to see is missing, a constant is
-            out of bounds, or the file of client keys is bad.
+            out of bounds, or the file of client keys or of the prefixes' key is bad.
     """
     kafka, router, collector = settings.kafka, settings.router, settings.collector
     brokers = cluster_of(kafka, environ)
@@ -134,16 +139,16 @@ def build(
         linger_ms=DECISIONS_LINGER_MS,
     )
     outbox = Outbox(decisions.send)
-    gate = gate_of(router.admission)
     tracing = tracing or _tracing(router)
     client_keys = None if router.keys_file is None else read_keys(router.keys_file)
+    beginnings = Beginnings(prefix_key(router.prefix_key_file))
     metrics = RouterMetrics()
     rights = RightsWatch(brokers, "router", kafka.topic_prefix)
     for source in (SpoolMetrics(emitter), rights, DiscoveryMetrics(lambda: discovery)):
         metrics.registry.register(source)
     dispatcher = Dispatcher(
         router=router.name,
-        pools=pools_of(settings),
+        pools=pools_of(settings, beginnings),
         upstreams=upstreams(settings, environ),
         view=view,
         log_clock=LogClock(wall_ms, mono_ms),
@@ -190,12 +195,12 @@ def build(
     apart = router.admin_listen is not None
     app = app_for("api", lifespan=lifespan) if apart else app_for("api", "pages", lifespan=lifespan)
     chooser = dispatcher if tracing is None else tracing.dispatcher(dispatcher)
-    proxy = Proxy(app, chooser, limits_of(settings), gate=gate, keys=client_keys)
+    proxy = Proxy(app, chooser, limits_of(settings), gate=gate_of(router.admission), keys=client_keys)
     metrics.watch_keys(lambda: proxy.keys)
     front: App = proxy if tracing is None else tracing.front(proxy)
     if apart:
         front = Doors(front, app_for("pages"), router.admin_address[1], lambda: proxy.leaving)
-    built = Router(front, proxy, telemetry, dispatcher, metrics, settings, discovery, admin, tracing)
+    built = Router(front, proxy, telemetry, dispatcher, metrics, settings, discovery, beginnings, admin, tracing)
     return built
 
 
@@ -207,9 +212,9 @@ def _tracing(router: RouterSettings) -> "Tracing | None":
     return Tracing(router.name)
 
 
-def pools_of(settings: Settings) -> dict[str, Pool]:
+def pools_of(settings: Settings, beginnings: Beginnings) -> dict[str, Pool]:
     """Make the pools, by name."""
-    return {pool.name: _pool(pool, settings.router.max_body_bytes) for pool in settings.pools}
+    return {pool.name: _pool(pool, settings.router.max_body_bytes, beginnings) for pool in settings.pools}
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -217,7 +222,7 @@ def limits_of(settings: Settings) -> Limits:
     return Limits(body_bytes_max=settings.router.max_body_bytes)
 
 
-def _pool(pool: PoolSettings, body_bytes_max: int) -> Pool:
+def _pool(pool: PoolSettings, body_bytes_max: int, beginnings: Beginnings) -> Pool:
     return Pool(
         name=pool.name,
         models=pool.models,
@@ -230,6 +235,7 @@ def _pool(pool: PoolSettings, body_bytes_max: int) -> Pool:
         },
         spill_over_ms=pool.spill_over_ms,
         gate=gate_of(pool.admission),
+        homes=_homes(pool, beginnings),
         retries=RetryBudget(pool.retries.share, pool.retries.per_s_min),
         limits=Limits(
             body_bytes_max=body_bytes_max,
@@ -241,6 +247,10 @@ def _pool(pool: PoolSettings, body_bytes_max: int) -> Pool:
             idle_s=pool.timeouts.idle_s,
         ),
     )
+
+
+def _homes(pool: PoolSettings, beginnings: Beginnings) -> Homes | None:
+    return Homes(beginnings, len(pool.instances), certain=bool(pool.prefix_affinity)) if pool.affine else None
 
 
 def admin_keys_of(settings: Settings) -> ClientKeys | None:

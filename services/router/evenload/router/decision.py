@@ -60,6 +60,7 @@ def describe(
         code_digest=code_digest,
         tried=list(request.tried),
         spill_over_ms=pool.spill_over_ms,
+        prefix=request.prefix,
     )
 
 

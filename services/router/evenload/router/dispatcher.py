@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from evenload.router.admission import Gate
+from evenload.router.beginnings import Beginnings
 from evenload.router.decision import describe
 from evenload.router.gone import Gone
 from evenload.router.limits import Limits
@@ -124,6 +125,11 @@ class Dispatcher:
         pool = self.pool_of(model)
         return pool is not None and pool.renames
 
+    def beginnings(self, model: str) -> Beginnings | None:
+        """Return what hashes how prompts for a model begin; None where nobody wants to know."""
+        pool = self.pool_of(model)
+        return None if pool is None or pool.homes is None else pool.homes.beginnings
+
     def views(self, pool: Pool, now_ms: int) -> list[InstanceView]:
         """Return the pool's instances as this router believes them to be."""
         views = [self.view.read(name, self.book.counts(name), now_ms) for name in pool.instances]
@@ -148,7 +154,9 @@ class Dispatcher:
         mono_ms = self.clock()
         now_ms = self.log_clock.now_ms(mono_ms)
         views = self.views(pool, now_ms)
-        asked = Request(prompt_tokens=request.prompt_tokens, ordinal=pool.ordinal, tried=tried)
+        # A retry goes to whoever is best: its home may be what has just failed.
+        prefix = 0 if attempt or pool.homes is None else pool.homes.prefix_for(request.beginning, views)
+        asked = Request(prompt_tokens=request.prompt_tokens, ordinal=pool.ordinal, prefix=prefix, tried=tried)
         indices, excluded = eligible(views, asked, now_ms, pool.spill_over_ms)
         if not indices:
             message = "Every instance that serves this model has left the fleet; ask again later."
@@ -329,7 +337,9 @@ class Attempt:
     """One attempt under way: a lease, and what it tells the fleet."""
 
     __slots__ = (
+        "_beginning",
         "_dispatcher",
+        "_homes",
         "_lease",
         "_model",
         "_pool",
@@ -346,6 +356,10 @@ class Attempt:
         self._pool = pool
         self._lease = lease
         self._request_id = ask.request_id
+        self._beginning = ask.beginning
+        self._homes = pool.homes if ask.beginning else None  # the pool's may change while this is under way
+        if self._homes is not None:
+            self._homes.began(ask.beginning)
         self.attempt = attempt
         self.instance = lease.instance
         self.expected_ms = lease.expected.ttft_ms
@@ -383,6 +397,8 @@ class Attempt:
         """Give the lease back and tell how it ended; only the first call counts."""
         if not self._lease.release():
             return
+        if self._homes is not None:
+            self._homes.ended(self._beginning)
         dispatcher = self._dispatcher
         outcome = Outcome(
             instance=self.instance,

@@ -28,6 +28,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         multipart: the body is a form with a field `model`, not JSON.
         reads: the body is a prompt that an engine has to read, so its bytes say how many tokens that is. Where not,
             a request counts as one token and nothing is learned from it.
+        begins: engines keep how its prompts begin, and use that again for others that begin alike.
         rewriter: of the model's name in answers.
     """
 
@@ -36,6 +37,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     form: Form = "openai"
     multipart: bool = False
     reads: bool = True
+    begins: bool = False
     rewriter: type[NameRewriter] = ModelName
 
 
@@ -47,11 +49,11 @@ _COUNT_TOKENS = Endpoint("messages/count_tokens", form="anthropic", reads=False,
 _RERANK, _SCORE = _plain("rerank"), _plain("score")
 
 ENDPOINTS: Final = {
-    "/v1/chat/completions": _plain("chat/completions"),
-    "/v1/completions": _plain("completions"),
+    "/v1/chat/completions": Endpoint("chat/completions", begins=True),
+    "/v1/completions": Endpoint("completions", begins=True),
     "/v1/embeddings": _plain("embeddings"),
-    "/v1/responses": Endpoint("responses", ResponsesObserver, rewriter=OuterModelName),
-    "/v1/messages": Endpoint("messages", MessagesObserver, "anthropic", rewriter=OuterModelName),
+    "/v1/responses": Endpoint("responses", ResponsesObserver, begins=True, rewriter=OuterModelName),
+    "/v1/messages": Endpoint("messages", MessagesObserver, "anthropic", begins=True, rewriter=OuterModelName),
     "/v1/messages/count_tokens": _COUNT_TOKENS,
     "/rerank": _RERANK,
     "/v1/rerank": _RERANK,

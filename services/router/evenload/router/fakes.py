@@ -22,6 +22,7 @@ import uvicorn
 from evenload.schemas.telemetry import OutcomeKind
 
 from . import admission
+from .beginnings import Beginnings
 from .fake_wire import Cut, Gate, Reset, Script, Stall, Step, Trickle
 from .limits import Limits
 from .native import HttpProtocol
@@ -283,6 +284,7 @@ class FakeDispatcher:
         self.asks: list[Ask] = []
         self.first_cooled_s: int | None = None
         self.renaming = False
+        self.hashing: Beginnings | None = None
         self.expected_ms: float | None = None
         self.pool_gate: admission.Gate | None = None
         self._models = models
@@ -318,6 +320,11 @@ class FakeDispatcher:
         """Say what was set."""
         del model
         return self.first_cooled_s
+
+    def beginnings(self, model: str) -> Beginnings | None:
+        """Say what was set."""
+        del model
+        return self.hashing
 
     def estimate_tokens(self, model: str, prompt_bytes: int) -> int:
         """Four bytes per token."""

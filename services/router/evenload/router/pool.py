@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from evenload.router.admission import Gate
+from evenload.router.homes import Homes
 from evenload.router.limits import Limits
 from evenload.routing import Policy
 from evenload.routing.retry_budget import RetryBudget
@@ -29,6 +30,7 @@ class Pool:
         renames: whether answers name the model as the client did.
         ordinal: requests dispatched so far, retries not counted.
         gate: bounds its requests; None does not.
+        homes: says which prompts are to meet those that begin alike; None: none is.
         bytes_per_token: learned from the `usage` of answers; `token_error` is the smoothed relative error of estimates.
     """
 
@@ -46,11 +48,15 @@ class Pool:
     token_error: float = 0.0
     retries: RetryBudget = field(default_factory=RetryBudget)
     gate: Gate | None = None
+    homes: Homes | None = None
 
     def inherit(self, before: "Pool") -> None:
-        """Go on from what the pool of this name has counted and learned; its gate stays, with the new bounds."""
+        """Go on from what the pool of this name has counted and learned; gate and homes stay, with new bounds."""
         self.ordinal = before.ordinal
         self.bytes_per_token, self.token_error = before.bytes_per_token, before.token_error
         self.retries.inherit(before.retries)
         if self.gate is not None and before.gate is not None:
             before.gate.bounds, self.gate = self.gate.bounds, before.gate
+        if self.homes is not None and before.homes is not None:
+            before.homes.instances, before.homes.certain = self.homes.instances, self.homes.certain
+            self.homes = before.homes

@@ -7,6 +7,7 @@ import msgspec
 from evenload.schemas.telemetry import OutcomeKind
 
 from .admission import Gate
+from .beginnings import Beginnings
 from .limits import Limits
 from .upstream import Upstream
 
@@ -21,6 +22,7 @@ class Ask(msgspec.Struct, frozen=True):
         stream: whether the client wants server-sent events.
         endpoint: name in the table of `endpoints.py`, "chat/completions" for instance.
         max_tokens: the client's limit of the answer, None if it gave none.
+        beginning: keyed hash of how the prompt begins (`beginnings.py`), 0 for none.
     """
 
     request_id: str
@@ -29,6 +31,7 @@ class Ask(msgspec.Struct, frozen=True):
     stream: bool
     endpoint: str
     max_tokens: int | None = None
+    beginning: int = 0
 
 
 class Lease(Protocol):
@@ -95,6 +98,9 @@ class Dispatcher(Protocol):
 
     def retry_after_s(self, model: str) -> int | None:
         """Return when the first instance of the model has cooled down, rounded up; None if one does not cool."""
+
+    def beginnings(self, model: str) -> Beginnings | None:
+        """What hashes how prompts for a model begin; None where nobody wants to know."""
 
     def estimate_tokens(self, model: str, prompt_bytes: int) -> int:
         """Estimate prompt tokens from the size of the prompt."""

@@ -2,7 +2,8 @@
 
 A framework's routing costs as much again as the whole request (platform notes: 75 to 105 us), so the endpoints that
 carry traffic (`endpoints.py`) are matched here by one dictionary look-up. The body goes upstream byte for byte and the
-answer comes back byte for byte; of the body only `model`, `stream`, `n` and the token limits are looked at.
+answer comes back byte for byte; of the body only `model`, `stream`, `n`, the token limits and how the
+prompt begins are looked at.
 
 Reading order: here, `endpoints.py`, `exchange.py` (attempts), `attempt.py` (one attempt), `stream.py`, `watch.py`
 (interruptions), `upstream.py`.
@@ -21,6 +22,7 @@ from evenload.api.keys import ClientKeys, Refused
 
 from . import deadline, trace_context
 from .admission import Gate
+from .beginnings import SHORTEST_BYTES, Prompt
 from .client import Client, Send
 from .endpoints import ENDPOINTS, Endpoint, form_of
 from .exchange import Exchange, Plan
@@ -40,7 +42,7 @@ FRAMING_BYTES = 96
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 
-class _Head(msgspec.Struct, gc=False):
+class _Head(Prompt, gc=False):
     model: str
     stream: bool | None = None
     max_tokens: int | float | None = None
@@ -178,6 +180,7 @@ class Proxy:
             stream=bool(head.stream),
             endpoint=endpoint.name,
             max_tokens=None if max_tokens is None else int(max_tokens),
+            beginning=self._beginning(head, len(body)) if endpoint.begins else 0,
         )
         sent = request_headers(headers, request_id)
         if traced:
@@ -185,6 +188,12 @@ class Proxy:
         request = Request(target, sent, body, ask.stream, max(1, int(head.n or 1)), endpoint.observer)
         gates = _present(self._dispatcher.gate(head.model), self.gate)
         return Plan(ask, request, prompt_bytes, self._dispatcher.limits(head.model) or self.limits, until_s, gates)
+
+    def _beginning(self, head: _Head, body_bytes: int) -> int:
+        if body_bytes < SHORTEST_BYTES:
+            return 0
+        beginnings = self._dispatcher.beginnings(head.model)
+        return 0 if beginnings is None else beginnings.of(head.model, head)
 
 
 def own_request_id(headers: Mapping[bytes, bytes]) -> bytes:

@@ -117,7 +117,7 @@ def adopt(router: Router, settings: Settings, environ: dict[str, str]) -> None:
     Raises:
         SettingsError: a pool or an instance's key is bad; nothing has changed.
     """
-    pools = pools_of(settings)
+    pools = pools_of(settings, router.beginnings)
     configs = scoring_configs(settings)
     partitions = {name: partition_for(name.encode(), router.settings.kafka.partitions) for name in configs}
     before, after = _described(router.settings), _described(settings)

@@ -71,6 +71,12 @@ class RouterSettings(Section):
         description="File of operators' keys, made and read like `keys_file`; with one of them instances are added, "
         "removed and drained at the operators' port. Null: nobody can.",
     )
+    prefix_key_file: Path | None = Field(
+        None,
+        description="File of a secret, 16 bytes or more, the same for all routers: with it they agree which engine "
+        "prompts that begin alike go to (`pools[].prefix_affinity`). Null draws one at each start: enough for one "
+        "router.",
+    )
     admission: RouterAdmissionSettings = Field(
         default_factory=RouterAdmissionSettings, description="Requests of all pools at once."
     )

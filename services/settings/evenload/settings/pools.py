@@ -21,6 +21,7 @@ PolicyName = Literal[
     "least-connections",
     "p2c-in-flight",
 ]
+AFFINE = "predictive"  # the policy that knows how prompts begin
 WEIGHED = frozenset({"predictive", "health-ramp", "peak-ewma-decay"})  # policies that know weights
 ANY_MODEL = "*"
 
@@ -124,12 +125,35 @@ class PoolSettings(Section):
     response_model: Literal["upstream", "client"] = Field(
         "upstream", description="Name of the model in answers: as the engine gives it, or as the client asked for it."
     )
+    prefix_affinity: bool | None = Field(
+        None,
+        description="Whether prompts that begin alike go to one engine while it is not busy, if such prompts come back "
+        "(docs/policies.md). Null: with policy `predictive`, as soon as an engine says that it finds prompts in its "
+        "prefix cache.",
+    )
     scoring: ScoringSettings = Field(default_factory=ScoringSettings, description="Constants of the health score.")
     retries: RetrySettings = Field(default_factory=RetrySettings, description="Retries on another instance.")
     timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings, description="Limits of one attempt.")
     admission: AdmissionSettings = Field(
         default_factory=AdmissionSettings, description="Requests of the pool at once, in one router."
     )
+
+    @field_validator("prefix_affinity")
+    @classmethod
+    def _has_an_effect(cls, value: bool | None, info: Any) -> bool | None:
+        policy = info.data.get("policy", AFFINE)
+        if value and policy != AFFINE:
+            raise PydanticCustomError(
+                "no_effect",
+                "has no effect: policy {policy} does not know how prompts begin; {affine} does",
+                {"policy": policy, "affine": AFFINE},
+            )
+        return value
+
+    @property
+    def affine(self) -> bool:
+        """Whether the beginnings of prompts count."""
+        return self.policy == AFFINE and self.prefix_affinity is not False
 
     @model_validator(mode="before")
     @classmethod
