@@ -60,6 +60,23 @@ def test_a_forged_weight_priority_or_limit_is_noticed() -> None:
         assert audit(world).exit_code == 1
 
 
+def test_decisions_of_prompts_that_go_home_are_verified_and_a_forged_beginning_is_noticed() -> None:
+    for seed in range(3):
+        world = World("predictive", seed, conversations=20)
+        world.run(400)
+        home = [one for one in world.decisions if one.prefix]
+        assert len(home) > 50
+        report = audit(world)
+        assert report.first_difference is None, report.first_difference
+        assert report.counts["decision", "verified"] == len(world.decisions)
+        for forged in (0, 2**48 - 1):
+            world.decisions[:] = [replace(one, prefix=forged) if one.prefix else one for one in world.decisions]
+            found = audit(world)
+            assert found.exit_code == 1
+            assert found.first_difference is not None
+            assert found.first_difference.reason.startswith(("cost of", "winner"))
+
+
 @pytest.fixture
 def world() -> World:
     made = World("health-ramp", 5)

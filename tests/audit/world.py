@@ -10,7 +10,9 @@ from evenload.audit.decisions import DecisionAudit, SnapshotIndex
 from evenload.audit.findings import Report
 from evenload.audit.snapshots import PartitionAudit
 from evenload.bus.lane import Lane
+from evenload.router.beginnings import Beginnings
 from evenload.router.dispatcher import Attempt, Dispatcher
+from evenload.router.homes import Homes
 from evenload.router.limits import Limits
 from evenload.router.pool import Place, Pool
 from evenload.router.ports import Ask
@@ -68,7 +70,11 @@ class World:
         seed: int,
         places: Mapping[str, Place] | None = None,
         spill_over_ms: float | None = None,
+        *,
+        conversations: int = 0,
     ) -> None:
+        self.conversations = conversations
+
         self.rng = random.Random(seed)
         self.mono_ms = self.skew_ms = 0.0
         self.emitter = _Emitter(INCARNATION)
@@ -79,6 +85,7 @@ class World:
         view = FleetView(dict.fromkeys(NAMES, CONFIG), dict.fromkeys(NAMES, 0), INCARNATION, T0)
         pool = Pool("p", ("m",), POLICIES[policy](), NAMES, digest(CONFIG), Limits())
         pool.places, pool.spill_over_ms = places or {}, spill_over_ms
+        pool.homes = Homes(Beginnings(b"key"), len(NAMES), certain=True) if conversations else None
         self.dispatcher = Dispatcher(
             router="r",
             pools={"p": pool},
@@ -105,7 +112,9 @@ class World:
             self.skew_ms = self.rng.choice([0.0, 0.0, 0.0, -40.0, 250.0, -1500.0])  # late snapshots, a clock that jumps
             act = self.rng.random()
             if act < 0.45:
-                ask = Ask(f"req-{number}", "m", self.rng.randrange(1, 6000), True, "chat/completions")
+                tokens = self.rng.randrange(1, 6000)
+                begins = self.rng.randrange(1, self.conversations + 1) if self.conversations else 0
+                ask = Ask(f"req-{number}", "m", tokens, True, "chat/completions", beginning=begins)
                 self.running.append(self.dispatcher.choose(ask, (), 0))
             elif act < 0.7 and self.running:
                 self.end(self.running.pop(self.rng.randrange(len(self.running))))

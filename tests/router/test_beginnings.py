@@ -1,4 +1,4 @@
-"""How a prompt begins: the same for every turn of a conversation, another for another one, and nothing to guess from."""
+"""How a prompt begins: the same for each turn of a conversation, another for another one, and nothing to guess from."""
 
 import json
 from typing import Any
