@@ -1,23 +1,27 @@
 """How a prompt begins, as a keyed hash: prompts with the same one share what an engine has cached of them. Pure.
 
-    beginning = model, then `prompt_cache_key` where the client gives one, else
-                256 bytes of the instructions, 256 of the first message, 768 of the first turn of the user
+    beginning = model, then `prompt_cache_key` where the client gives one, else 128 bytes each of the instructions
+                (`system`, `instructions`) and of what stands before the user's first turn, and 512 of that turn
 
 A conversation sends all its turns again with each request, so what identifies it is where the user first speaks: after
-the instructions, which all users of an application share, and before anything that the next request adds to. 256 tokens
-and `prompt_cache_key` are what OpenAI documents for its own routing. Others compare block by block with what they sent
-where (llm-d, vLLM's production stack: blocks of 64 tokens and 128 characters) or keep a tree of it (SGLang), which says
-how much is cached, but has to be held per router; a hash is the same at all routers that have the same key.
+the instructions, which all users of an application share, and before what the next request adds. A depth in bytes from
+the start is either within the instructions, and sends all users to one engine, or beyond a short first turn, and is
+another for the next request. OpenAI documents a hash of about the first 256 tokens together with `prompt_cache_key`
+for its own routing. Others compare block by block with what they sent where (llm-d, vLLM's production stack) or keep a
+tree of it (SGLang): that says how much is cached where, but each router knows its own part only; a hash is the same at
+all routers that have the key.
 
 A text without turns (`prompt`, a plain `input`) is cut at 2,048 bytes. What is shorter, and whole requests that are,
-have no beginning (0): to compute 512 tokens again costs less than to gather.
+have no beginning (0): to compute 512 tokens again costs less than to gather. Headers of sessions have no standard name
+and are not read.
 
 The key: the hash is in decision records, and guessable text could be found again by hashing guesses; who reads the
 topics has no key. Members are found by the decoder that has to read the body anyway, the turn by two searches in raw
 bytes: inside a JSON string each quote is escaped, so `"user"` with plain quotes is a string of its own.
 
 What it does not handle: messages whose role stands neither first nor last, and clients that change the first turn
-later; they change their home once. A first message with more than 64 KiB before the user's turn has no beginning.
+later (as those do that move marks for a cache): they change their home. With more than 64 KiB before the user's first
+turn there is no beginning.
 """
 
 from hashlib import blake2b

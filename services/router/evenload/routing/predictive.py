@@ -8,7 +8,7 @@ weight. Rare single re-tests find out whether a shunned instance has healed (`re
 newcomer: it is dear as soon as its share of requests awaits a token.
 
 What it does not handle: what other routers' prompts left in a cache, unless the beginning of prompts is known
-(`affinity.py`; the router does not hash prompts yet); requests are never held back or hedged.
+(`affinity.py`); requests are never held back or hedged.
 """
 
 from collections.abc import Sequence
