@@ -46,6 +46,7 @@ def test_prompts_of_which_none_comes_back_never_go_home() -> None:
 def test_a_prompt_that_comes_back_goes_home_the_second_time() -> None:
     one = homes()
     assert [ask(one, 7), ask(one, 8), ask(one, 7), ask(one, 7)] == [0, 0, 7, 7]
+    assert one.outcomes == {"home": 2, "unknown": 2, "crowded": 0, "no_cache_hits": 0}
 
 
 def test_where_many_come_back_the_first_goes_home_as_well_so_that_the_second_finds_it() -> None:
@@ -254,6 +255,11 @@ async def test_a_router_goes_on_from_what_it_has_seen_when_its_pools_are_made_an
         assert made.router.dispatcher.pools["p"] is not pool
         assert made.router.dispatcher.pools["p"].homes is seen
         assert (await one.ask(conversation(1, 2))).prefix != 0
+        samples = await made.metrics()
+        found = [
+            samples[f'evenload_router_beginnings_total{{outcome="{why}",pool="p"}}'] for why in ("unknown", "home")
+        ]
+        assert found == [1, 1]
         off = made.settings.pools[0].model_copy(update={"prefix_affinity": False})
         adopt(made.router, made.settings.model_copy(update={"pools": (off,)}), {})
         assert (await one.ask(conversation(1, 3))).prefix == 0

@@ -110,7 +110,7 @@ def _first_turn(turns: Raw) -> tuple[bytes, bytes]:
     The same bytes come out whatever follows that turn.
     """
     for size in SCANS_BYTES:
-        text = _cut(turns, size)
+        text = bytes(turns) if len(turns) <= size else _cut(turns, size)
         mark = text.find(_USER)
         if len(turns) <= size or 0 <= mark < size - _WINDOW_BYTES:
             return (b"", b"") if mark < 0 else _around(text, mark)

@@ -179,7 +179,7 @@ def build(
         for upstream in dispatcher.upstreams.values():
             upstream.close()
 
-    metrics.watch_gates(lambda: {"": proxy.gate} | {pool.name: pool.gate for pool in dispatcher.pools.values()})
+    metrics.watch_pools(lambda: proxy.gate, lambda: dispatcher.pools)
 
     def app_for(*serves: Part, lifespan: Lifespan | None = None) -> FastAPI:
         return create_app(

@@ -37,9 +37,10 @@ class Homes:
     Attributes:
         repeated: share of requests whose beginning had been seen before, smoothed.
         under_way: attempts with a beginning that have not ended.
+        outcomes: requests with a beginning by what became of it.
     """
 
-    __slots__ = ("_counts", "_seen", "beginnings", "certain", "instances", "repeated", "under_way")
+    __slots__ = ("_alike", "_seen", "beginnings", "certain", "instances", "outcomes", "repeated", "under_way")
 
     def __init__(self, beginnings: Beginnings, instances: int, *, certain: bool = False) -> None:
         self.beginnings = beginnings
@@ -47,8 +48,9 @@ class Homes:
         self.certain = certain
         self.repeated = 0.0
         self.under_way = 0
+        self.outcomes = dict.fromkeys(("home", "unknown", "crowded", "no_cache_hits"), 0)
         self._seen: dict[int, None] = {}
-        self._counts: dict[int, int] = {}
+        self._alike: dict[int, int] = {}
 
     def __repr__(self) -> str:
         return f"Homes({len(self._seen)} seen, repeated={self.repeated:.3f}, under_way={self.under_way})"
@@ -62,8 +64,15 @@ class Homes:
         """
         if not beginning:
             return 0
-        worth = self._comes_back(beginning) and not self._crowded(beginning) and self._finds(views)
-        return beginning if worth else 0
+        why = "home"
+        if not self._comes_back(beginning):
+            why = "unknown"
+        elif self._crowded(beginning):
+            why = "crowded"
+        elif not self._finds(views):
+            why = "no_cache_hits"
+        self.outcomes[why] += 1
+        return beginning if why == "home" else 0
 
     def _comes_back(self, beginning: int) -> bool:
         before = beginning in self._seen
@@ -76,7 +85,7 @@ class Homes:
         return before or self.repeated >= REPEATED_MIN
 
     def _crowded(self, beginning: int) -> bool:
-        return (self._counts.get(beginning, 0) - 1) * self.instances > self.under_way
+        return (self._alike.get(beginning, 0) - 1) * self.instances > self.under_way
 
     def _finds(self, views: Iterable[InstanceView]) -> bool:
         """Tell whether prompts are found in caches: 0 where those are off, None where nobody says."""
@@ -85,13 +94,13 @@ class Homes:
     def began(self, beginning: int) -> None:
         """Count an attempt; `ended` has to follow once."""
         self.under_way += 1
-        self._counts[beginning] = self._counts.get(beginning, 0) + 1
+        self._alike[beginning] = self._alike.get(beginning, 0) + 1
 
     def ended(self, beginning: int) -> None:
         """Count the end of an attempt."""
         self.under_way -= 1
-        left = self._counts[beginning] - 1
+        left = self._alike[beginning] - 1
         if left:
-            self._counts[beginning] = left
+            self._alike[beginning] = left
         else:
-            del self._counts[beginning]
+            del self._alike[beginning]

@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 from evenload.api.keys import ClientKeys
 from evenload.router.admission import Gate
 from evenload.router.counts import Counts, Histograms
+from evenload.router.pool import Pool
 from evenload.schemas import Outcome
 
 TTFT_BUCKETS_S = (0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -72,9 +73,10 @@ class RouterMetrics:
         for result in ("ok", "failed"):
             self._reloads.labels(result)
 
-    def watch_gates(self, gates: Callable[[], Mapping[str, Gate | None]]) -> None:
-        """Show gates by pool, as they are when the page is read; the router's own is under the empty name."""
-        self.registry.register(_Gates(gates))
+    def watch_pools(self, own: Callable[[], Gate | None], pools: Callable[[], Mapping[str, Pool]]) -> None:
+        """Show gates and homes by pool, as they are when the page is read; the router's own gate has an empty name."""
+        self.registry.register(_Gates(lambda: {"": own()} | {name: pool.gate for name, pool in pools().items()}))
+        self.registry.register(_Homes(pools))
 
     def watch_keys(self, keys: Callable[[], ClientKeys | None]) -> None:
         """Show what became of requests by client key."""
@@ -127,6 +129,26 @@ class _Gates(Collector):
                 for cause, count in gate.shed.items():
                     shed.add_metric((pool, cause), count)
         yield from (in_use, queued, shed)
+
+
+class _Homes(Collector):
+    """Reads what became of beginnings when the page is read."""
+
+    def __init__(self, pools: Callable[[], Mapping[str, Pool]]) -> None:
+        self._pools = pools
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield requests by whether they were to go home, or why not."""
+        found = CounterMetricFamily(
+            "evenload_router_beginnings",
+            "Requests whose prompt has a beginning: to go home, or why not.",
+            labels=("pool", "outcome"),
+        )
+        for name, pool in self._pools().items():
+            if pool.homes is not None:
+                for outcome, count in pool.homes.outcomes.items():
+                    found.add_metric((name, outcome), count)
+        yield found
 
 
 class _Keys(Collector):
