@@ -10,15 +10,17 @@ import pytest
 
 from evenload.demo.engine_server import EngineFleet, EngineServer
 from evenload.router.beginnings import Beginnings
+from evenload.router.fake_wire import error
 from evenload.router.fakes import post
 from evenload.router.homes import REPEATED_MIN, SEEN_MAX, Homes
 from evenload.router.prefix_key import prefix_key
 from evenload.router.reload import adopt
 from evenload.routing.affinity import home_of
+from evenload.routing.predictive import Predictive
 from evenload.schemas import Decision, InstanceState, Membership, encode
 from evenload.settings import Settings
 from evenload.settings.problems import SettingsError
-from tests.router.stage import GOOD, Fleet, fleet, stage
+from tests.router.stage import GOOD, Fleet, fleet, stage, until
 from tests.routing.views import view
 
 HASHES = Beginnings(b"key")
@@ -221,10 +223,13 @@ async def test_conversations_meet_at_a_home_each_and_move_when_it_is_loaded_or_g
 
 
 @pytest.mark.behind_the_server
-async def test_without_affinity_the_turns_of_a_conversation_spread() -> None:
-    async with told(prefix_affinity=False) as one:
+@pytest.mark.parametrize("switch", ["prefix_affinity", "home"])
+async def test_without_affinity_the_turns_of_a_conversation_spread(switch: str) -> None:
+    async with told(prefix_affinity=switch != "prefix_affinity") as one:
+        if switch == "home":
+            one.fleet.router.dispatcher.pools["p"].policy = Predictive(home=0.0)
         made = await one.turns()
-        assert not any(decision.prefix for turns in made for decision in turns)
+        assert any(decision.prefix for turns in made for decision in turns) == (switch == "home")
         stayed = sum(len({decision.winner for decision in turns[1:]}) == 1 for turns in made)
         assert stayed <= 6, "three engines alike: all of three turns at one by chance in one of nine"
 
@@ -241,6 +246,21 @@ async def test_a_decision_says_nothing_of_the_prompt_but_a_hash_that_needs_the_k
             assert b"some code" not in encode(one.decisions[-1])
     assert found[0] == found[1] != found[2]
     assert 0 not in found
+
+
+async def test_a_retry_does_not_go_home_and_no_attempt_is_counted_for_ever() -> None:
+    async with fleet([error(500, "boom")], GOOD, [error(503, "busy")], prefix_affinity=True) as made:
+        one = Told(made)
+        for turn in range(1, 13):
+            await one.ask(conversation(1, turn))
+        firsts = [decision for decision in one.decisions if decision.attempt == 0]
+        again = [decision for decision in one.decisions if decision.attempt]
+        assert again, "an engine that fails was asked"
+        assert all(decision.prefix for decision in firsts[1:])
+        assert not any(decision.prefix for decision in again)
+        pool = made.router.dispatcher.pools["p"].homes
+        assert pool is not None
+        await until(lambda: pool.under_way == 0)
 
 
 @pytest.mark.behind_the_server
