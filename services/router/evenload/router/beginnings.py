@@ -20,8 +20,8 @@ topics has no key. Members are found by the decoder that has to read the body an
 bytes: inside a JSON string each quote is escaped, so `"user"` with plain quotes is a string of its own.
 
 What it does not handle: messages whose role stands neither first nor last, and clients that change the first turn
-later (as those do that move marks for a cache): they change their home. With more than 64 KiB before the user's first
-turn there is no beginning.
+later (as those do that move marks for a cache): they change their home. With more than 64 KiB before the first `"user"`
+there is no beginning.
 """
 
 from hashlib import blake2b
@@ -33,7 +33,6 @@ INSTRUCTIONS_BYTES = 128
 TURN_BYTES = 512
 SCANS_BYTES = (16 * 1024, 64 * 1024)  # how far the user's turn is looked for; the first is enough for most
 HASH_BYTES = 6  # 48 bits: exact in every reader of JSON, and far from filling up
-KEY_BYTES_MAX = 64
 _AROUND_BYTES = 64  # between the text of a message and the role of the next, in an indented body
 _WINDOW_BYTES = TURN_BYTES + _AROUND_BYTES
 _USER, _ROLE = b'"user"', b'"role"'
