@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from evenload.demo.engine_server import EngineFleet, EngineServer
 from evenload.router.beginnings import Beginnings
 from evenload.router.fake_wire import error
 from evenload.router.fakes import post
@@ -17,7 +16,8 @@ from evenload.router.prefix_key import prefix_key
 from evenload.router.reload import adopt
 from evenload.routing.affinity import home_of
 from evenload.routing.predictive import Predictive
-from evenload.schemas import Decision, InstanceState, Membership, encode
+from evenload.schemas import Decision, FirstToken, InstanceState, Membership, encode
+from evenload.scoring.prediction import work_of
 from evenload.settings import Settings
 from evenload.settings.problems import SettingsError
 from tests.router.stage import GOOD, Fleet, fleet, stage, until
@@ -149,7 +149,7 @@ async def test_long_prompts_that_are_answered_have_a_beginning(path: str, body: 
 
 
 class Told:
-    """A fleet of simulated engines behind a router, and the decisions that it made."""
+    """A fleet behind a router, and the decisions that it made."""
 
     def __init__(self, made: Fleet) -> None:
         self.fleet = made
@@ -161,12 +161,13 @@ class Told:
         assert got.status == 200, got.body
         return self.decisions[-1]
 
-    async def learn(self) -> None:
-        """Let the router know what a token costs at each engine, by prompts that have nothing in common."""
-        for size in (300, 6000, 1500, 12_000, 3000) * 6:
-            body = conversation(10_000 + len(self.decisions), 1)
-            body["messages"][1]["content"] = f"{len(self.decisions)} " + "x y " * (size // 4)
-            assert (await self.ask(body)).prefix == 0
+    def learn(self) -> None:
+        """Let the router know what a token costs, alike at each engine: so much that no delay of this machine counts."""
+        dispatcher = self.fleet.router.dispatcher
+        for tokens in (300, 6000, 1500, 12_000, 3000) * 40:
+            for name in self.fleet.engines:
+                ttft_ms = 50.0 + 0.2 * work_of(tokens)
+                dispatcher.tell(FirstToken(instance=name, ttft_ms=ttft_ms, prompt_tokens=tokens, work=work_of(tokens)))
 
     async def turns(self, count: int = 10) -> list[list[Decision]]:
         """Return the decisions of conversations of four turns each that go on in turn."""
@@ -179,15 +180,10 @@ class Told:
 
 @contextlib.asynccontextmanager
 async def told(**pool: Any) -> AsyncIterator[Told]:
-    engines = EngineFleet([EngineServer(name=f"engine-{n}", model="tiny", speed=4.0) for n in range(3)])
-    await engines.start()
-    try:
-        async with fleet(*(server.url for server in engines.engines), **pool) as made:
-            one = Told(made)
-            await one.learn()
-            yield one
-    finally:
-        await engines.stop()
+    async with fleet(GOOD, GOOD, GOOD, **pool) as made:
+        one = Told(made)
+        one.learn()
+        yield one
 
 
 def home(decision: Decision) -> str:
