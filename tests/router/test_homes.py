@@ -162,12 +162,13 @@ class Told:
         return self.decisions[-1]
 
     def learn(self) -> None:
-        """Let the router know what a token costs, alike at each engine: so much that no delay of this machine counts."""
+        """Let the router know what a token costs, alike at each engine, and so much that no delay counts."""
         dispatcher = self.fleet.router.dispatcher
         for tokens in (300, 6000, 1500, 12_000, 3000) * 40:
+            work = int(work_of(tokens))
             for name in self.fleet.engines:
-                ttft_ms = 50.0 + 0.2 * work_of(tokens)
-                dispatcher.tell(FirstToken(instance=name, ttft_ms=ttft_ms, prompt_tokens=tokens, work=work_of(tokens)))
+                event = FirstToken(instance=name, ttft_ms=50.0 + 0.2 * work, prompt_tokens=tokens, work=work)
+                dispatcher.tell(event)
 
     async def turns(self, count: int = 10) -> list[list[Decision]]:
         """Return the decisions of conversations of four turns each that go on in turn."""
