@@ -23,6 +23,8 @@ GROUP_BYTES_MAX = 900_000  # uncompressed records of one request and partition; 
 _REQUEST_MS = 8_000
 RETRY_MS = 300  # of each loop inside the client; at its default of 100 an outage costs a tenth of a core
 ATTEMPT_S = 10.0  # as long as events count as fresh; beyond it they are sent with their true age
+# The client's lz4 is level 9 only: 100 decisions take 756 us of the loop; zstd takes 121 us and a quarter less room.
+COMPRESSION = "zstd"
 _START_S = 10.0
 _BACKOFF_S = 0.2
 _BACKOFF_S_MAX = 2.0
@@ -143,7 +145,7 @@ class ProducerLink:
             client_id=self._client_id,
             acks="all",
             enable_idempotence=True,
-            compression_type="lz4",
+            compression_type=COMPRESSION,
             max_batch_size=GROUP_BYTES_MAX,
             request_timeout_ms=_REQUEST_MS,
             retry_backoff_ms=RETRY_MS,
