@@ -391,7 +391,7 @@ def _faust_app(settings: Settings, brokers: Address, datadir: Path) -> faust.App
         producer_request_timeout=60.0,
         producer_max_request_size=MESSAGE_BYTES_MAX,
         producer_max_batch_size=65_536,
-        producer_compression_type="lz4",
+        producer_compression_type="zstd",
     )
     app.transport = QuickTransport(app.conf.broker_consumer, app)
     return app
