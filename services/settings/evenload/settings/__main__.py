@@ -1,8 +1,10 @@
 """Write the configuration reference: `python -m evenload.settings docs/configuration.md`."""
 
-import sys
+import argparse
 from pathlib import Path
 
 from evenload.settings.reference import reference
 
-Path(sys.argv[1]).write_text(reference(), encoding="utf-8")
+parser = argparse.ArgumentParser(prog="python -m evenload.settings", description="Write the configuration reference.")
+parser.add_argument("file", type=Path, help="where to, usually docs/configuration.md")
+parser.parse_args().file.write_text(reference(), encoding="utf-8")
