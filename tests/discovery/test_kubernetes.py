@@ -1,7 +1,7 @@
 """Instances from EndpointSlices: what they say, and exchanges with an API server, replayed by one of loopback.
 
-The exchanges are written after the API's reference (discovery.k8s.io/v1, "Efficient detection of changes"), as there
-was no cluster to record them from.
+These exchanges are written after the API's reference (discovery.k8s.io/v1, "Efficient detection of changes"), for what
+a real server does too seldom; what one did is in `test_kubernetes_recorded.py`.
 """
 
 import asyncio
@@ -95,7 +95,9 @@ def test_a_pod_with_two_families_is_one_instance_and_a_pod_in_two_slices_is_read
 
 
 @contextlib.asynccontextmanager
-async def following(server: ApiServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Heard]:
+async def following(
+    server: ApiServer, folder: Path, monkeypatch: pytest.MonkeyPatch, listener: Heard | None = None
+) -> AsyncIterator[Heard]:
     monkeypatch.setattr(kubernetes, "BACKOFF_S", (0.05, 0.2))
     config = folder / "kubeconfig"
     config.write_text(
@@ -111,7 +113,7 @@ async def following(server: ApiServer, folder: Path, monkeypatch: pytest.MonkeyP
         )
     )
     source = SourceSettings(kubernetes="llm/vllm:http", kubeconfig=config, template={"kind": "vllm"})
-    heard = Heard()
+    heard = listener or Heard()
     task = asyncio.create_task(KubernetesSource(source).run(heard))
     try:
         yield heard

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 30.0
 _ASK_S = 10.0
+_END_S = 1.0  # a question under way gets to its end: the client leaves its socket open when cancelled while it connects
 
 
 class RightsWatch(Collector):
@@ -44,6 +45,7 @@ class RightsWatch(Collector):
         self._rights = list(rights_of(process, topic_names(topic_prefix)._asdict(), ""))
         self._every_s = every_s
         self._task: Forever | None = None
+        self._asking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Begin, on the running loop. Kafka need not be there."""
@@ -54,6 +56,10 @@ class RightsWatch(Collector):
         """Stop asking."""
         if self._task is not None:
             await self._task.stop()
+        if self._asking is not None:
+            await asyncio.wait({self._asking}, timeout=_END_S)
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
 
     def collect(self) -> Iterator[Metric]:
         """Yield whether something is refused."""
@@ -62,7 +68,8 @@ class RightsWatch(Collector):
 
     async def _run(self) -> None:
         while True:
-            await self._ask()
+            self._asking = asyncio.create_task(self._ask())
+            await asyncio.shield(self._asking)
             await asyncio.sleep(self._every_s)
 
     async def _ask(self) -> None:
