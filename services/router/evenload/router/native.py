@@ -83,6 +83,7 @@ class HttpProtocol(asyncio.Protocol):
         "_piece_bytes",
         "_reading_paused",
         "_refusal",
+        "_unstarted",
         "_upgrade",
         "_url",
         "_waiting",
@@ -116,6 +117,7 @@ class HttpProtocol(asyncio.Protocol):
         self._upgrade = False
         self._incoming: Exchange | None = None  # its body is not complete
         self._current: Exchange | None = None  # may answer
+        self._unstarted: Exchange | None = None  # may answer, once what came has been parsed
         self._waiting: deque[Exchange] = deque()  # pipelined behind it
         self._reading_paused = False
         self._lingering = self._leaving = False
@@ -170,6 +172,9 @@ class HttpProtocol(asyncio.Protocol):
                     self._pause_reading()
             elif self._in_head:
                 self._bound_head()
+        exchange, self._unstarted = self._unstarted, None
+        if exchange is not None and not exchange.complete:
+            exchange.start(self._app, self.loop, eagerly=True)
 
     def pause_writing(self) -> None:
         """The client reads too slowly."""
@@ -227,7 +232,10 @@ class HttpProtocol(asyncio.Protocol):
         elif not exchange.keep_alive or self._leaving:
             self.end()
         elif self._waiting:
-            self._begin(self._waiting.popleft())
+            self._current = exchange = self._waiting.popleft()
+            if not self._waiting:
+                self._resume_reading()
+            exchange.start(self._app, self.loop)
         else:
             self._resume_reading()
             patience_s = self.head_s if self._in_head else self._config.timeout_keep_alive
@@ -279,7 +287,7 @@ class HttpProtocol(asyncio.Protocol):
             expects=(b"expect", b"100-continue") in headers,
         )
         if self._current is None:
-            self._begin(exchange)
+            self._current = self._unstarted = exchange
         else:
             self._waiting.append(exchange)
             self._pause_reading()
@@ -297,12 +305,6 @@ class HttpProtocol(asyncio.Protocol):
             exchange.body_ended()
 
     # The rest.
-
-    def _begin(self, exchange: Exchange) -> None:
-        self._current = exchange
-        if not self._waiting:
-            self._resume_reading()
-        exchange.start(self._app, self.loop)
 
     def _measure(self) -> None:
         """Refuse a head that is too large; only one that came in large or several pieces is measured."""

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from . import eager
 from .wire import EXTENSION, Source
 
 if TYPE_CHECKING:
@@ -94,12 +95,14 @@ class Exchange:
 
     # For the connection.
 
-    def start(self, app: App, loop: asyncio.AbstractEventLoop) -> None:
-        """Run the application in a task."""
+    def start(self, app: App, loop: asyncio.AbstractEventLoop, *, eagerly: bool = False) -> None:
+        """Run the application in a task, `eagerly` up to its first wait now: no task may be running then."""
         scope, self._scope = self._scope, None
         assert scope is not None, "an exchange is started once"
-        self._task = task = loop.create_task(self._run(app, scope))
-        self._protocol.server_state.tasks.add(task)
+        running = self._run(app, scope)
+        self._task = task = eager.start(loop, running) if eagerly else loop.create_task(running)
+        if task is not None:
+            self._protocol.server_state.tasks.add(task)
 
     def body_came(self, body: bytes) -> None:
         """Keep a piece of the body; nobody reads it after the response."""
@@ -276,8 +279,8 @@ class Exchange:
             if not self.started:
                 self._fail()
         finally:
-            assert self._task is not None
-            self._protocol.server_state.tasks.discard(self._task)
+            if self._task is not None:
+                self._protocol.server_state.tasks.discard(self._task)
             self._task = self.on_gone = None
             if not self.complete:
                 self.complete = True
