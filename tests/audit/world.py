@@ -11,6 +11,7 @@ from evenload.audit.findings import Report
 from evenload.audit.snapshots import PartitionAudit
 from evenload.bus.lane import Lane
 from evenload.router.beginnings import Beginnings
+from evenload.router.decision import Decided
 from evenload.router.dispatcher import Attempt, Dispatcher
 from evenload.router.homes import Homes
 from evenload.router.limits import Limits
@@ -80,6 +81,7 @@ class World:
         self.emitter = _Emitter(INCARNATION)
         self.telemetry: list[tuple[int, int, bytes]] = []
         self.snapshots: list[tuple[int, SnapshotBatch]] = []
+        self.records: list[Decided] = []
         self.decisions: list[Decision] = []
         self.states: dict[str, InstanceState] = {}
         view = FleetView(dict.fromkeys(NAMES, CONFIG), dict.fromkeys(NAMES, 0), INCARNATION, T0)
@@ -93,7 +95,7 @@ class World:
             view=view,
             log_clock=LogClock(T0, 0.0),
             emitter=self.emitter,
-            send_decision=lambda decision: self.decisions.append(decode_decision(encode(decision))),
+            send_decision=self.records.append,
             watch=_Nobody(),
             rng=random.Random(seed + 1),
             clock=lambda: self.mono_ms,
@@ -125,6 +127,9 @@ class World:
             else:
                 self.publish(self.rng.sample(NAMES, self.rng.randrange(1, 4)))
         self.deliver()
+        # Made only now: whatever has changed since the choices must not show.
+        self.decisions += [decode_decision(encode(decided.record())) for decided in self.records]
+        self.records.clear()
 
     def end(self, attempt: Attempt) -> None:
         kinds: tuple[OutcomeKind, ...] = ("ok", "ok", "ok", "http_error", "saturated", "client_gone")

@@ -121,7 +121,7 @@ async def test_what_finds_no_room_gets_a_429_that_says_when_to_come_back() -> No
     release, script = held()
     async with fleet(script, admission=bounds(1, 1, 1500)) as f:
         first, second = (asyncio.create_task(post(f.url, PLAIN)) for _ in range(2))
-        gate = f.router.dispatcher.gate("tiny")
+        gate = f.router.dispatcher.pools["p"].gate
         assert gate is not None
         await until(lambda: (gate.in_use, gate.queued) == (1, 1))
         got = await post(f.url, PLAIN)
@@ -154,7 +154,7 @@ async def test_the_router_has_a_bound_of_its_own_over_all_pools() -> None:
 async def test_a_client_that_leaves_the_queue_frees_its_place_in_it() -> None:
     release, script = held()
     async with fleet(script, admission=bounds(1, 1)) as f:
-        gate = f.router.dispatcher.gate("tiny")
+        gate = f.router.dispatcher.pools["p"].gate
         assert gate is not None
         first = asyncio.create_task(post(f.url, PLAIN))
         await until(lambda: gate.in_use == 1)

@@ -154,7 +154,7 @@ class Told:
     def __init__(self, made: Fleet) -> None:
         self.fleet = made
         self.decisions: list[Decision] = []
-        made.router.dispatcher.send_decision = self.decisions.append
+        made.router.dispatcher.send_decision = lambda decided: self.decisions.append(decided.record())
 
     async def ask(self, body: dict[str, Any]) -> Decision:
         got = await post(self.fleet.url, body)

@@ -1,5 +1,7 @@
 """Decision records wait for company, in order, and never for long."""
 
+from typing import NamedTuple
+
 from evenload.router.outbox import WAITING_MAX, Outbox
 from evenload.schemas import Decision, decode_decision
 
@@ -29,11 +31,18 @@ def decision(number: int) -> Decision:
     )
 
 
+class Made(NamedTuple):
+    number: int
+
+    def record(self) -> Decision:
+        return decision(self.number)
+
+
 def test_records_are_handed_on_in_order_with_their_request_as_key() -> None:
     sent: list[tuple[bytes, bytes]] = []
     outbox = Outbox(lambda key, value: sent.append((key, value)))
-    outbox.add(decision(1))
-    outbox.add(decision(2))
+    outbox.add(Made(1))
+    outbox.add(Made(2))
     assert (len(outbox), sent) == (2, [])
     outbox.flush()
     assert [key for key, _ in sent] == [b"req-1", b"req-2"]
@@ -45,5 +54,5 @@ def test_a_full_outbox_does_not_wait_for_the_ticker() -> None:
     sent: list[bytes] = []
     outbox = Outbox(lambda key, _: sent.append(key))
     for number in range(WAITING_MAX + 1):
-        outbox.add(decision(number))
+        outbox.add(Made(number))
     assert (len(sent), len(outbox)) == (WAITING_MAX, 1)

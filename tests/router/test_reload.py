@@ -89,7 +89,7 @@ async def test_what_is_unchanged_goes_on_with_its_connections_counts_and_learnin
         for _ in range(3):
             await post(f.url, STREAM)
         dispatcher = f.router.dispatcher
-        upstream, gate, pool = dispatcher.upstreams["a"], dispatcher.gate("tiny"), dispatcher.pools["p"]
+        upstream, gate, pool = dispatcher.upstreams["a"], dispatcher.pools["p"].gate, dispatcher.pools["p"]
         assert upstream.idle_connections == 1
         reload(f.router, changed(f, admission={"max_concurrent": 7}, models=["tiny", "other"]), {})
         assert dispatcher.upstreams["a"] is not upstream  # the pool has changed: a client could depend on it
@@ -97,7 +97,7 @@ async def test_what_is_unchanged_goes_on_with_its_connections_counts_and_learnin
         upstream = dispatcher.upstreams["a"]
         reload(f.router, changed(f, admission={"max_concurrent": 7}, models=["tiny", "other"]), {})
         assert dispatcher.upstreams["a"] is upstream
-        assert dispatcher.gate("other") is gate
+        assert dispatcher.pools["p"].gate is gate
         assert gate is not None
         assert gate.bounds.max_concurrent == 7
         assert (dispatcher.pools["p"].ordinal, dispatcher.pools["p"].bytes_per_token) == (3, pool.bytes_per_token)

@@ -1,8 +1,9 @@
 """Choosing, booking and telling: the synchronous heart of the router's shell.
 
-`choose` reads the view, lets the pool's policy pick, books a lease and writes the decision record in one step without
-an await, so that a thousand concurrent choices see each other. What an attempt then experiences goes to the emitter
-and, in the same step, into the router's own view. Telemetry that cannot be sent is counted, never raised.
+`choose` reads the view, lets the pool's policy pick, books a lease and keeps what the decision record is made of, in
+one step without an await, so that a thousand concurrent choices see each other. What an attempt then experiences goes
+to the emitter and, in the same step, into the router's own view. Telemetry that cannot be sent is counted, never
+raised.
 """
 
 import math
@@ -12,26 +13,22 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from evenload.router.admission import Gate
-from evenload.router.beginnings import Beginnings
-from evenload.router.decision import describe
+from evenload.router.decision import Decided
 from evenload.router.gone import Gone
-from evenload.router.limits import Limits
-from evenload.router.pool import BYTES_PER_TOKEN, Pool
+from evenload.router.pool import Pool
 from evenload.router.ports import Ask, NoInstance
 from evenload.router.upstream import Upstream
 from evenload.routing import FleetView, LeaseBook, LogClock, RecordedRng, Request, Rng, eligible
 from evenload.routing.backlog import expect, explained_ms
 from evenload.routing.leases import Lease
 from evenload.routing.policy import InstanceView
-from evenload.schemas import Decision, Event, FirstToken, Outcome, Overdue, SnapshotBatch
+from evenload.schemas import Event, FirstToken, Outcome, Overdue, SnapshotBatch
 from evenload.schemas.telemetry import OutcomeKind
 from evenload.scoring import ScoringConfig
 from evenload.scoring.cooling import cooling_left_ms
 
 REFUSED = "refused"  # cause of a `not_ready` of the collector
 UNSENT = 2**62  # the batch number of an event that the full emitter did not take: no snapshot will ever include it
-RATIO_WEIGHT = 0.05
 OTHER_MODEL = "*"  # the label of all models that a pool takes without naming them
 MODEL_CHARACTERS_MAX = 255  # what a decision record can hold; a pool for any model takes the client's word
 
@@ -73,7 +70,7 @@ class Dispatcher:
     Args:
         router: configured name.
         clock: monotonic milliseconds.
-        send_decision: takes a record; bounded, never blocks, never raises.
+        send_decision: takes what its record is made of; bounded, never blocks, never raises.
     """
 
     router: str
@@ -82,7 +79,7 @@ class Dispatcher:
     view: FleetView
     log_clock: LogClock
     emitter: Emitting
-    send_decision: Callable[[Decision], object]
+    send_decision: Callable[[Decided], object]
     watch: Watching
     rng: Rng
     clock: Callable[[], float]
@@ -98,7 +95,7 @@ class Dispatcher:
     def _index(self) -> None:
         self._by_model = {model: pool for pool in self.pools.values() for model in pool.models}
 
-    def pool_of(self, model: str) -> Pool | None:
+    def service(self, model: str) -> Pool | None:
         """Return the pool that serves a model, or the one that takes any."""
         return self._by_model.get(model) or self._by_model.get("*")
 
@@ -109,26 +106,6 @@ class Dispatcher:
     def models(self) -> list[str]:
         """Return the names that clients can ask for."""
         return sorted(model for model in self._by_model if model != "*")
-
-    def limits(self, model: str) -> Limits | None:
-        """Return the limits of the pool that serves a model."""
-        pool = self.pool_of(model)
-        return None if pool is None else pool.limits
-
-    def gate(self, model: str) -> Gate | None:
-        """Return what bounds the requests of the pool that serves a model."""
-        pool = self.pool_of(model)
-        return None if pool is None else pool.gate
-
-    def renames(self, model: str) -> bool:
-        """Whether answers name the model as the client did."""
-        pool = self.pool_of(model)
-        return pool is not None and pool.renames
-
-    def beginnings(self, model: str) -> Beginnings | None:
-        """Return what hashes how prompts for a model begin; None where nobody wants to know."""
-        pool = self.pool_of(model)
-        return None if pool is None or pool.homes is None else pool.homes.beginnings
 
     def views(self, pool: Pool, now_ms: int) -> list[InstanceView]:
         """Return the pool's instances as this router believes them to be."""
@@ -147,7 +124,7 @@ class Dispatcher:
             NoInstance: no pool serves the model (404), every instance of it has left (503), or is a provider whose
                 quota is used up for now (429).
         """
-        pool = self.pool_of(request.model) if len(request.model) <= MODEL_CHARACTERS_MAX else None
+        pool = self.service(request.model) if len(request.model) <= MODEL_CHARACTERS_MAX else None
         if pool is None:
             known = ", ".join(self.models()) or "none"
             raise NoInstance(404, "model_not_found", f"The model is not served here. Ask for one of: {known}.")
@@ -167,7 +144,7 @@ class Dispatcher:
         rng = RecordedRng(self.rng)
         choice = pool.policy.choose(candidates, asked, now_ms, rng)
         winner = candidates[choice.index].instance
-        decision = describe(
+        decided = Decided(
             ask=request,
             attempt=attempt,
             pool=pool,
@@ -178,12 +155,13 @@ class Dispatcher:
             indices=indices,
             choice=choice,
             draws=rng.draws,
-            view=self.view,
+            offsets=self.view.offsets(pool.instances),
+            tails=self.view.tails(pool.instances),
             router=self.router,
             incarnation=self.emitter.incarnation,
             code_digest=self.code_digest,
         )
-        self.send_decision(decision)
+        self.send_decision(decided)
         if attempt == 0:
             pool.retries.earn()
         pool.ordinal += attempt == 0  # a retry that took a turn would always take it from the failing one's neighbour
@@ -195,12 +173,12 @@ class Dispatcher:
 
     def may_retry(self, model: str) -> bool:
         """Take one retry from the budget of the pool that serves a model; False if it is used up."""
-        pool = self.pool_of(model)
+        pool = self.service(model)
         return pool is None or pool.retries.take(self.clock())
 
     def retry_after_s(self, model: str) -> int | None:
         """Return when the first instance of the model has cooled down, rounded up; None if one does not cool."""
-        pool = self.pool_of(model)
+        pool = self.service(model)
         if pool is None:
             return None
         now_ms = self.log_clock.now_ms(self.clock())
@@ -299,20 +277,6 @@ class Dispatcher:
         mono_ms = self.clock()
         self.log_clock.anchor(batch.now_ms, mono_ms)
         self.view.take(offset, batch, mono_ms)
-
-    def estimate_tokens(self, model: str, prompt_bytes: int) -> int:
-        """Return the estimated prompt tokens of so many bytes of UTF-8."""
-        pool = self.pool_of(model)
-        return int(prompt_bytes / (pool.bytes_per_token if pool else BYTES_PER_TOKEN)) + 1
-
-    def learn_tokens(self, model: str, prompt_bytes: int, prompt_tokens: int) -> None:
-        """Correct the bytes-per-token ratio by a count that an engine reported."""
-        pool = self.pool_of(model)
-        if pool is None or prompt_tokens <= 0 or prompt_bytes <= 0:
-            return
-        off = abs(prompt_bytes / pool.bytes_per_token - prompt_tokens) / prompt_tokens
-        pool.token_error += RATIO_WEIGHT * (off - pool.token_error)
-        pool.bytes_per_token += RATIO_WEIGHT * (prompt_bytes / prompt_tokens - pool.bytes_per_token)
 
 
 def _raise_if_cooling(views: Sequence[InstanceView], now_ms: int) -> None:

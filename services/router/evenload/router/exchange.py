@@ -17,7 +17,7 @@ from .deadline import CODE as OVER_CODE
 from .deadline import MESSAGE as OVER_MESSAGE
 from .deadline import RETRY_REST_S_MIN
 from .limits import Limits
-from .ports import Ask, Dispatcher, Lease, NoInstance
+from .ports import Ask, Dispatcher, Lease, NoInstance, Service
 from .request import Failure, Request
 from .watch import Receive, Watch, Watches
 
@@ -36,6 +36,7 @@ class Plan(msgspec.Struct, frozen=True):
         until_s: the client's own deadline on the event loop's clock, None if it set none.
         gates: to pass, in this order. The pool's comes before the router's: a place in the router must not be held by
             a request that waits for a full pool.
+        service: what serves the model, None if nobody does.
     """
 
     ask: Ask
@@ -44,6 +45,7 @@ class Plan(msgspec.Struct, frozen=True):
     limits: Limits
     until_s: float | None = None
     gates: tuple[Gate, ...] = ()
+    service: Service | None = None
 
 
 OVER = ApiError(status=504, code=OVER_CODE, message=OVER_MESSAGE)
@@ -114,8 +116,8 @@ class Exchange:
                 return failures[-1]
             attempt = Attempt(lease, plan.request, client, watch, limits=limits, clock=self._clock)
             failure = await attempt.run(wait_s)
-            if attempt.prompt_tokens is not None and plan.prompt_bytes:
-                self._dispatcher.learn_tokens(plan.ask.model, plan.prompt_bytes, attempt.prompt_tokens)
+            if attempt.prompt_tokens is not None and plan.prompt_bytes and plan.service is not None:
+                plan.service.learn_tokens(plan.prompt_bytes, attempt.prompt_tokens)
             if failure is None or not failure.verdict.retriable:
                 return failure
             failures.append(failure)

@@ -264,6 +264,26 @@ class FakeLease:
             self.kind, self.end = kind, end
 
 
+@dataclass
+class FakeService:
+    """What serves a model: the proxy's own limits, four bytes per token, and a memory."""
+
+    model: str
+    learned: list[tuple[str, int, int]]
+    gate: admission.Gate | None
+    renames: bool
+    beginnings: Beginnings | None
+    limits: Limits | None = None
+
+    def estimate_tokens(self, prompt_bytes: int) -> int:
+        """Four bytes per token."""
+        return prompt_bytes // 4
+
+    def learn_tokens(self, prompt_bytes: int, prompt_tokens: int) -> None:
+        """Note it."""
+        self.learned.append((self.model, prompt_bytes, prompt_tokens))
+
+
 class FakeDispatcher:
     """Takes instances in the given order, those not yet tried first.
 
@@ -273,7 +293,7 @@ class FakeDispatcher:
 
     Attributes:
         leases: all that were given, oldest first.
-        learned: arguments of `learn_tokens`.
+        learned: model, and what was learned of it: bytes and tokens.
         asks: arguments of `choose`.
     """
 
@@ -321,37 +341,13 @@ class FakeDispatcher:
         del model
         return self.first_cooled_s
 
-    def beginnings(self, model: str) -> Beginnings | None:
-        """Say what was set."""
-        del model
-        return self.hashing
-
-    def estimate_tokens(self, model: str, prompt_bytes: int) -> int:
-        """Four bytes per token."""
-        del model
-        return prompt_bytes // 4
-
-    def learn_tokens(self, model: str, prompt_bytes: int, prompt_tokens: int) -> None:
-        """Note it."""
-        self.learned.append((model, prompt_bytes, prompt_tokens))
-
     def models(self) -> list[str]:
         """Names given."""
         return list(self._models or ())
 
-    def renames(self, model: str) -> bool:
+    def service(self, model: str) -> FakeService:
         """Say what was set."""
-        del model
-        return self.renaming
-
-    def limits(self, model: str) -> Limits | None:  # noqa: ARG002 - one fits all
-        """The proxy's own."""
-        return None
-
-    def gate(self, model: str) -> admission.Gate | None:
-        """Say what was set."""
-        del model
-        return self.pool_gate
+        return FakeService(model, self.learned, self.pool_gate, self.renaming, self.hashing)
 
     def close(self) -> None:
         """End idle connections."""

@@ -55,7 +55,7 @@ class ModelsPage:
         return {"object": "list", "data": entries, "has_more": False, **ends}
 
     async def _of_any_pools(self) -> set[str]:
-        pool = self._dispatcher.pool_of("*")
+        pool = self._dispatcher.service("*")
         if pool is None:
             return set()
         async with self._lock:

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from evenload.router.admission import Gate
+from evenload.router.beginnings import Beginnings
 from evenload.router.homes import Homes
 from evenload.router.limits import Limits
 from evenload.routing import Policy
 from evenload.routing.retry_budget import RetryBudget
 
 BYTES_PER_TOKEN = 4.0
+RATIO_WEIGHT = 0.05  # of an answer's count in the learned ratio
 
 
 class Place(NamedTuple):
@@ -49,6 +51,23 @@ class Pool:
     retries: RetryBudget = field(default_factory=RetryBudget)
     gate: Gate | None = None
     homes: Homes | None = None
+
+    @property
+    def beginnings(self) -> Beginnings | None:
+        """What hashes how prompts begin; None where nobody wants to know."""
+        return None if self.homes is None else self.homes.beginnings
+
+    def estimate_tokens(self, prompt_bytes: int) -> int:
+        """Return the estimated prompt tokens of so many bytes of UTF-8."""
+        return int(prompt_bytes / self.bytes_per_token) + 1
+
+    def learn_tokens(self, prompt_bytes: int, prompt_tokens: int) -> None:
+        """Correct the bytes-per-token ratio by a count that an engine reported."""
+        if prompt_tokens <= 0 or prompt_bytes <= 0:
+            return
+        off = abs(prompt_bytes / self.bytes_per_token - prompt_tokens) / prompt_tokens
+        self.token_error += RATIO_WEIGHT * (off - self.token_error)
+        self.bytes_per_token += RATIO_WEIGHT * (prompt_bytes / prompt_tokens - self.bytes_per_token)
 
     def inherit(self, before: "Pool") -> None:
         """Go on from what the pool of this name has counted and learned; gate and homes stay, with new bounds."""

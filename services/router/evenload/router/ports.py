@@ -77,8 +77,40 @@ class NoInstance(Exception):
         self.retry_after_s = retry_after_s
 
 
+class Service(Protocol):
+    """What serves a model.
+
+    Attributes:
+        limits: sizes and times of its requests; None for the proxy's own.
+        gate: bounds them; None for no bound of its own.
+        renames: whether answers name the model as the client did, instead of as the upstream does.
+    """
+
+    @property
+    def limits(self) -> Limits | None: ...  # noqa: D102 - above
+
+    @property
+    def gate(self) -> Gate | None: ...  # noqa: D102
+
+    @property
+    def renames(self) -> bool: ...  # noqa: D102
+
+    @property
+    def beginnings(self) -> Beginnings | None:
+        """What hashes how prompts begin; None where nobody wants to know."""
+
+    def estimate_tokens(self, prompt_bytes: int) -> int:
+        """Estimate prompt tokens from the size of the prompt."""
+
+    def learn_tokens(self, prompt_bytes: int, prompt_tokens: int) -> None:
+        """Learn from what an engine counted."""
+
+
 class Dispatcher(Protocol):
     """Chooses and books."""
+
+    def service(self, model: str) -> Service | None:
+        """Return what serves a model; None if nobody does, as `choose` will say."""
 
     def choose(self, request: Ask, tried: tuple[str, ...], attempt: int) -> Lease:
         """Choose an instance and book it, in one synchronous step.
@@ -99,23 +131,5 @@ class Dispatcher(Protocol):
     def retry_after_s(self, model: str) -> int | None:
         """Return when the first instance of the model has cooled down, rounded up; None if one does not cool."""
 
-    def beginnings(self, model: str) -> Beginnings | None:
-        """What hashes how prompts for a model begin; None where nobody wants to know."""
-
-    def estimate_tokens(self, model: str, prompt_bytes: int) -> int:
-        """Estimate prompt tokens from the size of the prompt."""
-
-    def learn_tokens(self, model: str, prompt_bytes: int, prompt_tokens: int) -> None:
-        """Learn from what an engine counted."""
-
     def models(self) -> list[str]:
         """Names that `choose` knows."""
-
-    def renames(self, model: str) -> bool:
-        """Whether answers name the model as the client did, instead of as the upstream does."""
-
-    def gate(self, model: str) -> Gate | None:
-        """What bounds the requests of the pool that serves a model; None for no bound of its own."""
-
-    def limits(self, model: str) -> Limits | None:
-        """Sizes and times for requests of a model; None for the proxy's own."""

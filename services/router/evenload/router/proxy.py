@@ -148,7 +148,7 @@ class Proxy:
             return await client.refuse(refusal.error)
         except _ClientLeft:
             return None
-        if self._dispatcher.renames(plan.ask.model):
+        if plan.service is not None and plan.service.renames:
             client.model_name = endpoint.rewriter(plan.ask.model)
         try:
             return await self._exchange.serve(plan, client, receive)
@@ -171,29 +171,31 @@ class Proxy:
         head = _read_form(headers, body) if endpoint.multipart else _read_head(body)
         if head.background:
             raise _not_in_background()
+        service = self._dispatcher.service(head.model)
         prompt_bytes = max(1, len(body) - FRAMING_BYTES) if endpoint.reads else 0
-        max_tokens = _first(head.max_tokens, head.max_completion_tokens, head.max_output_tokens)
+        max_tokens = head.max_tokens
+        if max_tokens is None:
+            max_tokens = head.max_output_tokens if head.max_completion_tokens is None else head.max_completion_tokens
+        beginnings = None
+        if endpoint.begins and service is not None and len(body) >= SHORTEST_BYTES:
+            beginnings = service.beginnings
         ask = Ask(
             request_id=request_id.decode("ascii"),
             model=head.model,
-            prompt_tokens=self._dispatcher.estimate_tokens(head.model, prompt_bytes) if prompt_bytes else 1,
+            prompt_tokens=service.estimate_tokens(prompt_bytes) if prompt_bytes and service is not None else 1,
             stream=bool(head.stream),
             endpoint=endpoint.name,
             max_tokens=None if max_tokens is None else int(max_tokens),
-            beginning=self._beginning(head, len(body)) if endpoint.begins else 0,
+            beginning=0 if beginnings is None else beginnings.of(head.model, head),
         )
         sent = request_headers(headers, request_id)
         if traced:
             sent = trace_context.checked(sent)
         request = Request(target, sent, body, ask.stream, max(1, int(head.n or 1)), endpoint.observer)
-        gates = _present(self._dispatcher.gate(head.model), self.gate)
-        return Plan(ask, request, prompt_bytes, self._dispatcher.limits(head.model) or self.limits, until_s, gates)
-
-    def _beginning(self, head: _Head, body_bytes: int) -> int:
-        if body_bytes < SHORTEST_BYTES:
-            return 0
-        beginnings = self._dispatcher.beginnings(head.model)
-        return 0 if beginnings is None else beginnings.of(head.model, head)
+        if service is None:
+            return Plan(ask, request, prompt_bytes, self.limits, until_s, _present(None, self.gate))
+        limits = service.limits or self.limits
+        return Plan(ask, request, prompt_bytes, limits, until_s, _present(service.gate, self.gate), service)
 
 
 def own_request_id(headers: Mapping[bytes, bytes]) -> bytes:
@@ -249,10 +251,6 @@ def _not_in_background() -> _Unservable:
         "Leave `background` out, and stream the answer if it is long."
     )
     return _Unservable(400, "unsupported_value", message, "background")
-
-
-def _first(*values: float | None) -> float | None:
-    return next((value for value in values if value is not None), None)
 
 
 def _field_of(error: msgspec.ValidationError) -> str | None:
