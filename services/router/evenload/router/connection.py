@@ -109,6 +109,11 @@ class Connection(asyncio.Protocol):
         """Whether the message is complete and nothing of it waits to be read."""
         return self.complete and not self._chunks
 
+    @property
+    def is_reusable(self) -> bool:
+        """Whether another request may follow: the peer keeps the connection, and has been sent the last one whole."""
+        return self.reusable and self._transport is not None and self._transport.get_write_buffer_size() == 0
+
     def send(self, head: bytes, body: bytes) -> None:
         """Start an exchange: forget the last response and write a request."""
         self._reset()
@@ -288,7 +293,7 @@ class Connection(asyncio.Protocol):
                 self._fail(BadResponse("head_too_large"))
                 self.close()
             return None
-        if self._buffered > BUFFER_HIGH_BYTES:
+        if self._buffered > BUFFER_HIGH_BYTES and not self.complete:
             self.pause()
         return self._wake()
 

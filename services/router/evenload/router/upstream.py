@@ -218,11 +218,12 @@ class Upstream:
     def put_back(self, connection: Connection) -> None:
         """Keep a connection for the next request if that is possible; else end it. Called by `Response.release`."""
         self._busy.discard(connection)
-        if not connection.complete:
-            connection.abort()  # the rest of the body is of no use to anybody
-        elif not connection.reusable or self._closed or len(self._idle) >= self._idle_connections_max:
+        if not connection.is_read:
+            connection.abort()  # the rest of the body is of no use to anybody, and must not meet the next answer
+        elif not connection.is_reusable or self._closed or len(self._idle) >= self._idle_connections_max:
             connection.close()
         else:
+            connection.resume()  # a slow client may have had it paused up to the last byte
             loop = asyncio.get_running_loop()
             connection.idle = True
             connection.idle_since_s = loop.time()
