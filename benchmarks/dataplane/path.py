@@ -63,6 +63,9 @@ class _Wire(asyncio.Transport):
     def is_closing(self) -> bool:
         return False
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def close(self) -> None: ...
 
     def abort(self) -> None: ...

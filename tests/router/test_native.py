@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 
 from evenload.router import fakes
-from evenload.router.native import BODY_HIGH_BYTES, HttpProtocol
+from evenload.router.native import BODY_HIGH_BYTES, PIPELINED_MAX, HttpProtocol
 
 GET = b"GET /%b HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -102,6 +102,82 @@ async def test_a_pipelined_request_whose_body_comes_later_is_served() -> None:
         await asyncio.sleep(0.02)
         p.send(b"llo")
         assert (await p.answer())[1] == b"POST /body hello"
+
+
+async def test_a_pipelined_request_whose_body_does_not_come_is_given_up() -> None:
+    async with peer(server=Impatient) as p:
+        p.send(GET % b"slow" + b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nhe")
+        assert (await p.answer())[1] == b"GET /slow "
+        assert (await p.rest()).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_more_pipelined_requests_than_are_read_ahead_are_all_answered_in_order() -> None:
+    count = 20 * PIPELINED_MAX
+    async with peer() as p:
+        for number in range(count):
+            p.send(GET % (b"slow?%d" % number if number == 0 else b"%d" % number))
+            if number < 2 * PIPELINED_MAX:
+                await asyncio.sleep(0.001)  # in pieces
+        bodies = [(await p.answer())[1] for _ in range(count)]
+        assert bodies == [b"GET /slow ", *[b"GET /%d " % number for number in range(1, count)]]
+
+
+@pytest.mark.parametrize("pipelined", [0, 1, PIPELINED_MAX - 1])
+async def test_a_client_that_leaves_is_noticed_whatever_it_has_pipelined(pipelined: int) -> None:
+    gone = asyncio.Event()
+
+    async def wait(scope: Any, receive: Any, send: Any) -> None:
+        del send
+        await receive()
+        if scope["path"] == "/first":
+            assert (await receive())["type"] == "http.disconnect"
+            gone.set()
+
+    async with peer(wait) as p:
+        p.send(GET % b"first" + GET % b"next" * pipelined)
+        await asyncio.sleep(0.05)
+        p.writer.transport.abort()
+        async with asyncio.timeout(1):
+            await gone.wait()
+
+
+async def test_any_number_of_wishes_for_another_protocol_may_come_in_one_piece() -> None:
+    wish = b"GET /%d HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: h2c\r\n\r\n"
+    async with peer() as p:
+        p.send(b"".join(wish % number for number in range(1500)))
+        for number in range(1500):
+            assert (await p.answer())[1] == b"GET /%d " % number
+
+
+async def large(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    size = int(scope["path"][1:])
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % size)]})
+    await send({"type": "http.response.body", "body": b"x" * size})
+
+
+@pytest.mark.parametrize("reads", [True, False])
+async def test_a_client_that_reads_slowly_gets_all_and_one_that_does_not_is_cut_off(reads: bool) -> None:
+    async with fakes.serve(large, http=Impatient, timeout_keep_alive=0) as url:
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", int(url.rsplit(":", 1)[1])))
+        client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        size = 4_000_000  # more than the kernel takes
+        await loop.sock_sendall(client, GET % b"%d" % size)
+        got = 0
+        until_s = loop.time() + 2.5  # several times the patience
+        while loop.time() < until_s:
+            got += len(await loop.sock_recv(client, 2000)) if reads else 0
+            await asyncio.sleep(0.02)
+        try:
+            while data := await loop.sock_recv(client, 65536):
+                got += len(data)
+        except ConnectionResetError:
+            pass
+        client.close()
+        assert (got > size) == reads
 
 
 async def test_a_chunked_body_is_read_however_it_is_split() -> None:

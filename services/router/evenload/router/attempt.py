@@ -12,6 +12,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
+from . import leaving
 from .classify import Verdict, classify, classify_error
 from .client import Client
 from .deadline import CODE as OVER_CODE
@@ -27,7 +28,6 @@ from .watch import Limit, Watch
 from .whole_answer import read_answer
 
 OVER_TIME = Verdict("client_gone", "deadline", None, False)  # the client's own deadline: as if it had left
-TELL_S = 1.0
 # Speech and pictures are not held until they are whole.
 _PASSED_THROUGH = (b"audio/", b"image/", b"video/", b"application/octet-stream")
 
@@ -98,6 +98,8 @@ class Attempt:
             if limit is None:
                 if not self._ending.cause:
                     self._ending.cause = "client_left" if self._watch.client_left else "cancelled"
+                if self._stream is not None and self._client.started and not self._watch.client_left:
+                    await _break_off_in_time(self._stream, leaving.MESSAGE, leaving.CODE)
                 raise
             verdict = _timed_out(limit)
         except UpstreamError as error:
@@ -107,7 +109,7 @@ class Attempt:
         self._ending.note(verdict)
         if self._stream is not None:
             if verdict is OVER_TIME:
-                await _break_off_in_time(self._stream)
+                await _break_off_in_time(self._stream, OVER_MESSAGE, OVER_CODE)
             else:
                 await self._stream.break_off()
         return None
@@ -220,11 +222,11 @@ class Attempt:
 _OK = Verdict("ok", "")
 
 
-async def _break_off_in_time(stream: Stream) -> None:
-    """Tell the client that its own deadline has passed; one that does not read is not waited for."""
+async def _break_off_in_time(stream: Stream, message: str, code: str) -> None:
+    """Tell the client why its stream ends here; one that does not read is not waited for."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(TELL_S):
-            await stream.break_off(OVER_MESSAGE, OVER_CODE)
+        async with asyncio.timeout(leaving.TELL_S):
+            await stream.break_off(message, code)
 
 
 def _timed_out(limit: Limit) -> Verdict:

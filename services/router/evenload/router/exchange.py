@@ -1,6 +1,7 @@
 """One request from its body to its answer: the loop of attempts, and what the client is told when all have failed."""
 
 import asyncio
+import contextlib
 import math
 import random
 from collections.abc import Callable
@@ -9,6 +10,7 @@ import msgspec
 
 from evenload.api.errors import ApiError
 
+from . import leaving
 from .admission import Gate, Shed
 from .attempt import OVER_TIME, Attempt
 from .classify import Verdict
@@ -91,6 +93,7 @@ class Exchange:
                 if not client.started:
                     await client.refuse(OVER)
             elif not watch.take_left():
+                await _tell_that_it_ends(client)
                 raise
         finally:
             for gate in plan.gates[:passed]:
@@ -167,6 +170,14 @@ def _give_back(lease: Lease) -> None:
         duration_ms=0.0,
         output_tokens=0,
     )
+
+
+async def _tell_that_it_ends(client: Client) -> None:
+    """Tell a client that has got nothing yet that the router is being stopped; it is not waited for."""
+    if not client.started:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(leaving.TELL_S):
+                await client.refuse(leaving.LEFT)
 
 
 async def _answer_nobody(client: Client, nobody: NoInstance) -> None:

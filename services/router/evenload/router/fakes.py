@@ -365,8 +365,11 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serve(app: Any, server: str = "native", **config: Any) -> AsyncIterator[str]:
-    """Serve an ASGI app in this event loop, on the router's own server or on uvicorn's; yields the base URL."""
+async def serve(app: Any, server: str = "native", *, patient: bool = False, **config: Any) -> AsyncIterator[str]:
+    """Serve an ASGI app in this event loop, on the router's own server or on uvicorn's; yields the base URL.
+
+    At the end what is under way is cut off, or if `patient` waited for and told, as a router in production does.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
     protocol = HttpProtocol if server == "native" else BoundedProtocol
     options = {"http": protocol, "lifespan": "off", "log_level": "critical", "access_log": False, **config}
@@ -378,7 +381,7 @@ async def serve(app: Any, server: str = "native", **config: Any) -> AsyncIterato
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         runner.should_exit = True
-        runner.force_exit = True
+        runner.force_exit = not patient
         await task
         listener.close()
 

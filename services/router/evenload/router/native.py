@@ -6,14 +6,16 @@ ASGI, so the proxy and FastAPI behind it do not know the difference, with one ad
 coroutine for each.
 
 Theory of operation. The parser calls back synchronously from `data_received`; each complete head becomes an `Exchange`
-with a task of its own. One exchange answers at a time; those of pipelined requests wait, and the socket is not read
-meanwhile. Deadlines are floats, looked at four times a second by one timer for all connections.
+with a task of its own. One exchange answers at a time; those of pipelined requests wait. The socket is read on while
+few do: only by reading it is noticed that the client has gone. Deadlines are floats, looked at four times a second by
+one timer for all connections.
 
 | what waits                          | for how long                                             |
 |-------------------------------------|----------------------------------------------------------|
 | a connection between requests       | `timeout_keep_alive` of uvicorn                          |
 | a head, also the first one          | `head_s` from its first byte to its end; then 408        |
 | a body                              | `body_idle_s` between two pieces; then 408               |
+| a peer that reads its answer slowly | as long as it has read some of it in `body_idle_s`       |
 | a peer that sends on after the      | `linger_s`, so that it can read the answer before the    |
 | answer to an unread body            | connection is reset                                      |
 """
@@ -29,7 +31,7 @@ import httptools
 from evenload.api.errors import ApiError
 
 from .native_exchange import Exchange, Headers
-from .native_scope import address_of, scope_of
+from .native_scope import address_of, scope_of, unsent_bytes
 from .server_protocol import (
     BODY_IDLE_S,
     HEAD_S,
@@ -47,6 +49,7 @@ from .server_protocol import (
 )
 
 BODY_HIGH_BYTES = 256 * 1024  # of a body that nobody reads; above it the socket is not read
+PIPELINED_MAX = 8  # requests that wait for those before them; with more the socket is not read
 LOOK_S = 0.25
 
 _looks: "WeakKeyDictionary[Any, asyncio.TimerHandle]" = WeakKeyDictionary()  # per server: its timer
@@ -83,6 +86,7 @@ class HttpProtocol(asyncio.Protocol):
         "_piece_bytes",
         "_reading_paused",
         "_refusal",
+        "_unsent",
         "_unstarted",
         "_upgrade",
         "_url",
@@ -120,6 +124,7 @@ class HttpProtocol(asyncio.Protocol):
         self._unstarted: Exchange | None = None  # may answer, once what came has been parsed
         self._waiting: deque[Exchange] = deque()  # pipelined behind it
         self._reading_paused = False
+        self._unsent = 0  # bytes, when last looked for
         self._lingering = self._leaving = False
         self.write_paused = False
         self._writable: asyncio.Future[None] | None = None
@@ -158,11 +163,11 @@ class HttpProtocol(asyncio.Protocol):
         if self._lingering:
             return
         self._piece_bytes = len(data)
+        left = data
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._ignore_upgrade(data[upgrade.args[0] :])
-        except httptools.HttpParserError as error:  # also what a callback below has raised
+            while left:
+                left = self._parse(left)
+        except (httptools.HttpParserError, _Refused) as error:  # the former is also what a callback below has raised
             self._refuse(meaning(error, data) if self._refusal is NOT_HTTP else self._refusal)
         else:
             incoming = self._incoming
@@ -204,7 +209,7 @@ class HttpProtocol(asyncio.Protocol):
     # For exchanges.
 
     def end(self) -> None:
-        """Close the connection; a peer that does not even read what was written is cut off."""
+        """Close the connection; a peer that does not even read what was written is cut off, one that reads is not."""
         if self.transport is not None:
             self._deadline_s = self.loop.time() + self.body_idle_s
             self.transport.close()
@@ -233,8 +238,10 @@ class HttpProtocol(asyncio.Protocol):
             self.end()
         elif self._waiting:
             self._current = exchange = self._waiting.popleft()
-            if not self._waiting:
+            if len(self._waiting) < PIPELINED_MAX:
                 self._resume_reading()
+            if exchange is self._incoming:
+                self._deadline_s = self.loop.time() + self.body_idle_s
             exchange.start(self._app, self.loop)
         else:
             self._resume_reading()
@@ -290,7 +297,8 @@ class HttpProtocol(asyncio.Protocol):
             self._current = self._unstarted = exchange
         else:
             self._waiting.append(exchange)
-            self._pause_reading()
+            if len(self._waiting) >= PIPELINED_MAX:
+                self._pause_reading()
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
@@ -323,13 +331,18 @@ class HttpProtocol(asyncio.Protocol):
             long_url = len(self._url) > self.url_bytes_max
             self._refuse(url_too_long(self.url_bytes_max) if long_url else headers_too_large(self.header_bytes_max))
 
-    def _ignore_upgrade(self, rest: bytes) -> None:
-        method = self._parser.get_method()
-        if not self._upgrade or method == b"CONNECT":
-            return self._refuse(NOT_HTTP)
-        head = without_upgrade(method, self._url, self._parser.get_http_version(), self._headers)
-        self._parser = httptools.HttpRequestParser(self)
-        return self.data_received(head + rest)
+    def _parse(self, data: bytes) -> bytes:
+        """Parse; returns what is to be parsed anew: a request that wished for an upgrade, without its wish."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            method = self._parser.get_method()
+            if not self._upgrade or method == b"CONNECT":
+                raise _Refused from None
+            head = without_upgrade(method, self._url, self._parser.get_http_version(), self._headers)
+            self._parser = httptools.HttpRequestParser(self)
+            return head + data[upgrade.args[0] :]
+        return b""
 
     def _refuse(self, error: ApiError) -> None:
         """Answer what cannot be parsed, and end the connection; after the answer under way if its request was whole."""
@@ -378,7 +391,11 @@ class HttpProtocol(asyncio.Protocol):
         if self._deadline_s > now_s or transport is None:
             return
         self._deadline_s = math.inf
-        if transport.is_closing():
+        unsent = unsent_bytes(transport)
+        if unsent and unsent != self._unsent:  # the peer still reads what was written
+            self._unsent = unsent
+            self._deadline_s = now_s + self.body_idle_s
+        elif transport.is_closing() or unsent:
             transport.abort()
         elif self._lingering:
             self.end()

@@ -1,5 +1,10 @@
-"""What a request is, as ASGI says it: the scope, from a parsed head. Pure."""
+"""What a connection says of a request, as ASGI's scope, and of its peer."""
 
+import asyncio
+import contextlib
+import fcntl
+import sys
+import termios
 from typing import Any
 from urllib.parse import unquote
 
@@ -40,6 +45,20 @@ def scope_of(method: str, target: bytes, version: str, headers: Headers) -> dict
         "headers": headers,
         "extensions": {},
     }
+
+
+def unsent_bytes(transport: asyncio.WriteTransport) -> int:
+    """Return how many bytes wait to be read by the peer's system: in the transport, and where it tells, in ours."""
+    waiting: int = transport.get_write_buffer_size()
+    if waiting == 0:
+        return 0
+    own = transport.get_extra_info("socket")
+    # A large buffer of the kernel lets nothing more in before a third of it is free: by itself it would look stuck.
+    with contextlib.suppress(OSError, AttributeError):
+        queued = bytearray(4)
+        fcntl.ioctl(own.fileno(), termios.TIOCOUTQ, queued)
+        waiting += int.from_bytes(queued, sys.byteorder)
+    return waiting
 
 
 def address_of(value: Any) -> tuple[str, int] | None:

@@ -73,11 +73,11 @@ class BoundedProtocol(HttpToolsProtocol):
         """Parse, and mind what is still to come."""
         self._piece_bytes = len(data)
         self._unset_keepalive_if_required()
+        left = data
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            return self._ignore_upgrade(data[upgrade.args[0] :])
-        except httptools.HttpParserError as error:  # also what a callback below has raised
+            while left:
+                left = self._parse(left)
+        except (httptools.HttpParserError, _Refused) as error:  # the former is also what a callback below has raised
             if self._refusal is NOT_HTTP:
                 self._refusal = meaning(error, data)
             self.send_400_response("")
@@ -86,7 +86,6 @@ class BoundedProtocol(HttpToolsProtocol):
             self._expect_more()
         elif self._patience is not None:
             self._be_patient()
-        return None
 
     def on_message_begin(self) -> None:
         """A request line begins."""
@@ -177,14 +176,19 @@ class BoundedProtocol(HttpToolsProtocol):
         self.cycle.message_event.set()
         self.cycle.response_complete = True
 
-    def _ignore_upgrade(self, rest: bytes) -> None:
-        method = self.parser.get_method()
-        if not self._upgrade or method == b"CONNECT":
-            return self.send_400_response("")
-        head = without_upgrade(method, self.url, self.parser.get_http_version(), self.headers)
-        self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
-        return self.data_received(head + rest)
+    def _parse(self, data: bytes) -> bytes:
+        """Parse; returns what is to be parsed anew: a request that wished for an upgrade, without its wish."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            method = self.parser.get_method()
+            if not self._upgrade or method == b"CONNECT":
+                raise _Refused from None
+            head = without_upgrade(method, self.url, self.parser.get_http_version(), self.headers)
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+            return head + data[upgrade.args[0] :]
+        return b""
 
 
 def bounded(protocol: type[asyncio.Protocol], header_bytes_max: int, url_bytes_max: int) -> type[asyncio.Protocol]:
@@ -224,7 +228,7 @@ def hosts(headers: list[tuple[bytes, bytes]]) -> int:
     return count
 
 
-def meaning(error: httptools.HttpParserError, data: bytes) -> ApiError:
+def meaning(error: Exception, data: bytes) -> ApiError:
     """Return what to tell a client whose `data` cannot be parsed."""
     unknown = isinstance(error, httptools.HttpParserInvalidMethodError) and _REQUEST_LINE.match(data)
     return UNKNOWN_METHOD if unknown else NOT_HTTP
