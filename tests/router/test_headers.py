@@ -11,14 +11,25 @@ def test_the_clients_credential_never_goes_upstream() -> None:
     assert names == {b"accept-encoding", b"x-request-id"}
 
 
+@pytest.mark.parametrize(
+    "name",
+    [b"openai-organization", b"openai-project", b"openai-api-key", b"anthropic-api-key", b"anthropic-workspace-id",
+     b"x-goog-api-key", b"x-amz-security-token", b"x-amzn-bedrock-guardrailidentifier"],
+)  # fmt: skip
+def test_nothing_that_says_on_whose_account_goes_upstream(name: bytes) -> None:
+    assert name not in dict(request_headers([(name, b"org-mine")], b"r"))
+
+
 def test_what_engines_need_goes_upstream() -> None:
     headers = [
         (b"content-type", b"application/json"),
         (b"accept", b"*/*"),
         (b"traceparent", b"00-1"),
         (b"openai-beta", b"x"),
+        (b"anthropic-beta", b"x"),
+        (b"anthropic-version", b"2023-06-01"),
     ]
-    assert request_headers(headers, b"r")[:4] == headers
+    assert request_headers(headers, b"r")[:6] == headers
 
 
 @pytest.mark.parametrize(
@@ -39,7 +50,17 @@ def test_headers_named_by_connection_stay_although_they_are_allowed() -> None:
 def test_responses_lose_what_is_the_upstreams_own() -> None:
     headers = [(b"server", b"uvicorn"), (b"date", b"x"), (b"set-cookie", b"a"), (b"x-powered-by", b"y")]
     assert response_headers(headers) == []
-    assert response_headers([(b"x-ratelimit-limit-requests", b"1"), (b"retry-after", b"1")]) != []
+    plain = [(b"openai-processing-ms", b"7"), (b"openai-version", b"2020-10-01"), (b"retry-after", b"1")]
+    assert response_headers(plain) == plain
+
+
+@pytest.mark.parametrize(
+    "name",
+    [b"openai-organization", b"openai-project", b"openai-model", b"x-ratelimit-limit-requests",
+     b"x-ratelimit-remaining-tokens", b"anthropic-ratelimit-requests-limit", b"anthropic-organization-id"],
+)  # fmt: skip
+def test_nothing_of_the_routers_own_account_comes_down(name: bytes) -> None:
+    assert response_headers([(name, b"x")]) == []
 
 
 def test_the_length_goes_when_the_body_may_change() -> None:

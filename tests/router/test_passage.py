@@ -58,6 +58,8 @@ async def test_only_listed_headers_pass_either_way() -> None:
         ("connection", "vary"),
         ("vary", "Origin"),
         ("x-ratelimit-remaining-requests", "7"),
+        ("openai-organization", "acme"),
+        ("openai-processing-ms", "7"),
     ]
     async with stage([response(200, JSON_ANSWER, *back)]) as s:
         got = await post(s.url, PLAIN, *sent)
@@ -67,7 +69,7 @@ async def test_only_listed_headers_pass_either_way() -> None:
         }  # fmt: skip
         assert b"sk-client" not in b" ".join(seen.values())
         assert set(got.headers) - {b"date", b"server"} == {
-            b"content-type", b"content-length", b"x-ratelimit-remaining-requests",
+            b"content-type", b"content-length", b"openai-processing-ms",
             b"x-request-id", b"x-evenload-instance", b"connection",
         }  # fmt: skip
         assert got.headers.get(b"server") != b"engine"

@@ -135,6 +135,30 @@ async def test_a_refused_key_is_the_instances_fault_and_its_words_stay_inside() 
             assert (f.state("openai").errors, f.state("openai").cause) == (1, "unauthorized")
 
 
+async def test_a_clients_own_organization_blames_nobody_and_the_accounts_stays_inside() -> None:
+    account = [("openai-organization", "acme"), ("openai-project", "proj_1"), ("openai-model", "theirs-2026")]
+    body = b'{"model":"theirs","choices":[]}'
+    async with ScriptedUpstream([response(200, body, *account, ("x-ratelimit-remaining-tokens", "7"))]) as engine:
+        settings = settings_of(at(engine, "openai", model_names={"*": "theirs"}), response_model="client")
+        async with replica(settings, {"openai": engine}, {"OPENAI_API_KEY": SECRET}) as f:
+            mine = ((b"openai-organization", b"org-mine"), (b"openai-project", b"proj-mine"), (b"openai-beta", b"x=1"))
+            got = await post(f.url, {"model": "chat-large"}, *mine)
+        (seen,) = engine.requests
+        assert {name for name in seen.headers if name.startswith(b"openai-")} == {b"openai-beta"}
+        assert got.status == 200
+        told = b" ".join([*(name + value for name, value in got.headers.items()), got.body])
+        assert all(word not in told for word in (b"acme", b"proj_1", b"theirs", b"ratelimit"))
+
+
+async def test_a_403_is_the_clients_and_blames_nobody() -> None:
+    async with ScriptedUpstream([error(403, "The model is not for this key.", code="model_not_allowed")]) as engine:
+        settings = settings_of(at(engine, "openai"))
+        async with replica(settings, {"openai": engine}, {"OPENAI_API_KEY": SECRET}) as f:
+            got = await post(f.url, BODY)
+            assert (got.status, got.error["code"]) == (403, "model_not_allowed")
+            assert (f.state("openai").errors, f.state("openai").cooling_until_ms) == (0, 0)
+
+
 async def test_a_request_larger_than_a_minutes_tokens_is_tried_elsewhere_and_cools_nobody() -> None:
     refusal = [error(429, "Request too large for m in organization org-secret: Limit 3", code="rate_limit_exceeded")]
     async with ScriptedUpstream(refusal) as small, ScriptedUpstream(refusal, answer("Hi")) as large:

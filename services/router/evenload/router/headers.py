@@ -1,16 +1,28 @@
 """Which headers pass the router, both ways. Pure; names are lower case, as ASGI and `Response` give them.
 
 Allow-lists: a header that nobody thought of stays out. Hop-by-hop headers are on neither list, and one that
-`Connection` names is dropped although it is. The client's credential is for the router; it never goes upstream.
+`Connection` names is dropped although it is. The client's credential is for the router; it never goes upstream, nor does
+whatever else says on whose account a request is. What an upstream says of the router's own account (organization,
+project, what is left of its rates) or of its models' names never comes down.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
 
 Headers = list[tuple[bytes, bytes]]
 
 REQUEST_ALLOWED = frozenset(
-    {b"accept", b"accept-language", b"baggage", b"content-type", b"traceparent", b"tracestate", b"user-agent"}
+    {
+        b"accept",
+        b"accept-language",
+        b"anthropic-beta",
+        b"anthropic-version",
+        b"baggage",
+        b"content-type",
+        b"openai-beta",
+        b"traceparent",
+        b"tracestate",
+        b"user-agent",
+    }
 )
 RESPONSE_ALLOWED = frozenset(
     {
@@ -19,6 +31,8 @@ RESPONSE_ALLOWED = frozenset(
         b"content-language",
         b"content-length",
         b"content-type",
+        b"openai-processing-ms",
+        b"openai-version",
         b"retry-after",
         b"retry-after-ms",
         b"vary",
@@ -26,7 +40,6 @@ RESPONSE_ALLOWED = frozenset(
     }
 )
 REQUEST_ID_BYTES_MAX = 128
-_NAMES_MAX = 128  # whose verdicts are kept; clients and upstreams may send any name
 
 
 def request_headers(headers: Iterable[tuple[bytes, bytes]], request_id: bytes) -> Headers:
@@ -34,7 +47,7 @@ def request_headers(headers: Iterable[tuple[bytes, bytes]], request_id: bytes) -
 
     Compression is declined: a compressed stream could not be observed.
     """
-    kept = _kept(headers, _goes_up)
+    kept = _kept(headers, REQUEST_ALLOWED)
     kept.append((b"accept-encoding", b"identity"))
     kept.append((b"x-request-id", request_id))
     return kept
@@ -47,7 +60,7 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]], *, with_length: boo
         headers: of the response.
         with_length: keep content-length; without it the body may be ended early or added to.
     """
-    kept = _kept(headers, _comes_down)
+    kept = _kept(headers, RESPONSE_ALLOWED)
     return kept if with_length else [header for header in kept if header[0] != b"content-length"]
 
 
@@ -59,22 +72,12 @@ def request_id_of(headers: Mapping[bytes, bytes]) -> bytes | None:
     return value if all(0x21 <= byte <= 0x7E for byte in value) else None
 
 
-def _kept(headers: Iterable[tuple[bytes, bytes]], passes: Callable[[bytes], bool]) -> Headers:
+def _kept(headers: Iterable[tuple[bytes, bytes]], allowed: frozenset[bytes]) -> Headers:
     kept: Headers = []
     named: set[bytes] = set()
     for header in headers:
-        if passes(header[0]):
+        if header[0] in allowed:
             kept.append(header)
         elif header[0] == b"connection":
             named.update(token.strip().lower() for token in header[1].split(b","))
     return [header for header in kept if header[0] not in named] if named else kept
-
-
-@lru_cache(_NAMES_MAX)
-def _goes_up(name: bytes) -> bool:
-    return name in REQUEST_ALLOWED or name.startswith((b"openai-", b"anthropic-"))
-
-
-@lru_cache(_NAMES_MAX)
-def _comes_down(name: bytes) -> bool:
-    return name in RESPONSE_ALLOWED or name.startswith((b"openai-", b"x-ratelimit-", b"anthropic-ratelimit-"))
