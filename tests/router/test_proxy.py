@@ -230,6 +230,40 @@ async def test_a_clients_error_is_passed_on_and_not_retried(status: int) -> None
         assert s.ends == [("a", "rejected", f"http_{status}")]
 
 
+EMPTY = b"HTTP/1.1 %d X\r\ncontent-length: 0\r\n\r\n"
+UNFINISHED = b"HTTP/1.1 %d X\r\ncontent-length: 99\r\n\r\n{"
+LONG = b"HTTP/1.1 %d X\r\ncontent-length: 100000\r\n\r\n" + b"x" * 100_000  # an engine that echoes the prompt
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 409, 413, 422, 499])
+@pytest.mark.parametrize("script", [[EMPTY], [UNFINISHED, Cut()], [LONG]], ids=["empty", "unfinished", "long"])
+async def test_a_clients_error_without_words_keeps_its_status_and_is_not_retried(script: Any, status: int) -> None:
+    async with stage([script[0] % status, *script[1:]], GOOD) as s:
+        for body in (STREAM, PLAIN):
+            got = await post(s.url, body)
+            assert (got.status, got.error["code"]) == (status, "upstream_rejected")
+            assert got.error["type"] == "invalid_request_error"
+        assert s.ends == [("a", "rejected", f"http_{status}")] * 2
+
+
+@pytest.mark.parametrize("script", [[EMPTY], [UNFINISHED, Cut()], [LONG]], ids=["empty", "unfinished", "long"])
+async def test_without_words_a_429_is_load_and_a_5xx_and_a_401_are_failures(script: Any) -> None:
+    for status, told, code in (
+        (429, 429, "overloaded"),
+        (500, 502, "upstream_http_500"),
+        (401, 502, "upstream_unauthorized"),
+    ):
+        async with stage([script[0] % status, *script[1:]], limits=Limits(attempts_max=1)) as s:
+            got = await post(s.url, STREAM)
+            assert (got.status, got.error["code"]) == (told, code)
+
+
+async def test_a_long_error_is_judged_by_how_it_begins() -> None:
+    async with stage([error(503, "KV cache is full" + "x" * 100_000)], limits=Limits(attempts_max=1)) as s:
+        assert (await post(s.url, STREAM)).status == 503
+        assert s.ends == [("a", "saturated", "kv_exhausted")]
+
+
 async def test_a_clients_error_inside_a_stream_is_passed_on_byte_for_byte() -> None:
     async with stage(sse(error_frame(400, "too long"), DONE), GOOD) as s:
         got = await post(s.url, STREAM)

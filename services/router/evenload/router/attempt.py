@@ -157,14 +157,11 @@ class Attempt:
 
     async def _refused(self, response: Response) -> Failure:
         self._watch.limit(self._limits.idle_s, "idle")
-        try:
-            body = await response.read_all(self._limits.error_body_bytes_max)
-        except UpstreamError:
-            body = b""  # the status alone says enough; what is left of the body is not passed on
+        body, whole = await _beginning(response, self._limits.error_body_bytes_max)
         provider = self._lease.upstream.provider
         verdict = classify(response.status, response.headers, body, now_s=time.time(), provider=provider)
         headers = response_headers(response.headers)
-        return self._fail(verdict, response.status if body else 0, headers, body)
+        return self._fail(verdict, response.status, headers, body if whole else b"")
 
     async def _whole(self, response: Response) -> Failure | None:
         held: list[bytes] = []
@@ -227,6 +224,24 @@ async def _break_off_in_time(stream: Stream, message: str, code: str) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(leaving.TELL_S):
             await stream.break_off(message, code)
+
+
+async def _beginning(response: Response, limit: int) -> tuple[bytes, bool]:
+    """Return the body of an error and whether it is whole: over `limit` bytes, or broken off, it is its beginning.
+
+    Status and beginning say enough; a part of a body is not passed on.
+    """
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        while chunk := await response.read_chunk():
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > limit:
+                return b"".join(chunks), False
+    except UpstreamError:
+        return b"".join(chunks), False
+    return b"".join(chunks), True
 
 
 def _timed_out(limit: Limit) -> Verdict:

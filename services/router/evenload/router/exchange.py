@@ -146,12 +146,12 @@ class Exchange:
             # An engine knows its own queue only, and a provider's words may name the account.
             wait_s = self._dispatcher.retry_after_s(plan.ask.model)
             await client.refuse(_come_back(verdict, failure.status, wait_s), failure.instance)
-        elif failure.status >= 400 and verdict.cause not in _UNSAID:
+        elif failure.status >= 400 and failure.body and verdict.cause not in _UNSAID:
             await client.answer(failure.status, failure.headers, failure.body, failure.instance)
         elif verdict is OVER_TIME:
             await client.refuse(OVER)
         else:
-            await client.refuse(_own_error(verdict), failure.instance)
+            await client.refuse(_own_error(verdict, failure.status), failure.instance)
 
 
 def _is_too_late(plan: Plan, needed_s: float) -> bool:
@@ -191,8 +191,15 @@ def _shed(shed: Shed) -> ApiError:
     return ApiError(status=429, code="overloaded", message=message, retry_after_s=shed.retry_after_s)
 
 
-def _own_error(verdict: Verdict) -> ApiError:
-    """Say what happened where the upstream left no error to pass on."""
+def _own_error(verdict: Verdict, status: int) -> ApiError:
+    """Say what happened where the upstream, whose status was `status`, left no error to pass on."""
+    if verdict.kind == "rejected" and verdict.cause not in _UNSAID:
+        # Its status stays: a client takes a 5xx for a reason to send the same again.
+        message = (
+            f"The instance refused the request with status {status} and no text that can be passed on. "
+            "It would be refused again as it is; look at model, parameters and size."
+        )
+        return ApiError(status=status, code="upstream_rejected", message=message)
     if verdict.cause == "answer":
         status, message = 504, "The instance did not answer in time. Ask for a stream, or for fewer tokens."
     elif verdict.cause == "over_limit":

@@ -1,9 +1,11 @@
 """Which headers pass the router, both ways. Pure; names are lower case, as ASGI and `Response` give them.
 
 Allow-lists: a header that nobody thought of stays out. Hop-by-hop headers are on neither list, and one that
-`Connection` names is dropped although it is. The client's credential is for the router; it never goes upstream, nor does
-whatever else says on whose account a request is. What an upstream says of the router's own account (organization,
-project, what is left of its rates) or of its models' names never comes down.
+`Connection` names is dropped although it is.
+
+The client's credential is for the router; it never goes upstream, nor does whatever else says on whose account a
+request is. What an upstream says of the router's account (organization, project, what is left of its rates) or of its
+own name of a model never comes down.
 """
 
 from collections.abc import Iterable, Mapping

@@ -31,9 +31,9 @@ class Failure(msgspec.Struct, frozen=True):
     Attributes:
         verdict: what it means.
         instance: where it happened.
-        status: of the upstream's error, 0 if there was none to pass on.
+        status: of the upstream's error, 0 if there was none.
         headers: of it, filtered.
-        body: of it.
+        body: of it, empty if there is none to pass on.
     """
 
     verdict: Verdict
