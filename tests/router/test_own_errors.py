@@ -159,6 +159,15 @@ async def test_when_all_are_busy_the_answer_says_when_the_first_has_cooled() -> 
 
 
 @pytest.mark.behind_the_server
+async def test_a_busy_instance_beside_a_dead_one_is_told_as_load_each_time() -> None:
+    async with fleet([error(429, "Too many requests in queue", ("retry-after", "1"))], None) as f:
+        for _ in range(6):
+            got = await post(f.url, STREAM)
+            check(got, 429, "overloaded")
+            assert got.headers[b"retry-after"] == b"1"
+
+
+@pytest.mark.behind_the_server
 async def test_busy_instances_are_asked_all_the_same_when_nobody_else_is_there() -> None:
     busy = error(429, "queue is full", ("retry-after", "20"))
     async with fleet([[busy], GOOD], [[busy], GOOD]) as f:

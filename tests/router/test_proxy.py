@@ -339,10 +339,39 @@ def _spaced(*frames: bytes) -> list[Any]:
 
 
 async def test_the_last_upstreams_own_error_is_passed_on() -> None:
-    async with stage(None, [error(503, BUSY)], [error(500, "boom")]) as s:
+    async with stage(None, [Cut()], [error(500, "boom")]) as s:
         got = await post(s.url, STREAM)
         assert (got.status, got.error["message"]) == (500, "boom")
-        assert [kind for _, kind, _ in s.ends] == ["connect_error", "saturated", "http_error"]
+        assert [kind for _, kind, _ in s.ends] == ["connect_error", "upstream_cut", "http_error"]
+
+
+BUSY_1S = [error(429, "Too many requests in queue", ("retry-after", "1"))]
+BUSY_20S = [error(503, BUSY, ("retry-after", "20"))]
+NO_QUOTA = [error(429, "No", ("retry-after", "30"), code="insufficient_quota")]
+
+
+@pytest.mark.parametrize(
+    ("scripts", "status", "code", "wait"),
+    [
+        ((BUSY_1S, None), 429, "overloaded", b"1"),
+        ((None, BUSY_1S), 429, "overloaded", b"1"),
+        (([Cut()], BUSY_20S, [error(500, "boom")]), 503, "overloaded", b"20"),
+        ((BUSY_20S, [error(401, "no")], None), 503, "overloaded", b"20"),
+        ((NO_QUOTA, [error(500, "boom")]), 429, "provider_quota", b"30"),
+        ((NO_QUOTA, BUSY_1S, None), 429, "overloaded", b"1"),
+        ((BUSY_20S, [error(429, "No", code="insufficient_quota")], None), 503, "overloaded", b"20"),
+        ((BUSY_20S, NO_QUOTA, [Cut()]), 503, "overloaded", b"20"),
+    ],
+)
+async def test_load_is_told_whoever_else_is_dead(scripts: Any, status: int, code: str, wait: bytes) -> None:
+    async with stage(*scripts, limits=Limits(back_off_s_max=0.1)) as s:
+        got = await post(s.url, STREAM)
+        assert (got.status, got.error["code"], got.headers[b"retry-after"]) == (status, code, wait)
+
+
+async def test_a_clients_error_after_a_busy_instance_is_the_clients() -> None:
+    async with stage(BUSY_1S, [error(400, "bad request")]) as s:
+        assert (await post(s.url, STREAM)).status == 400
 
 
 async def test_an_error_event_inside_a_stream_becomes_an_error_status_when_nobody_else_can() -> None:

@@ -20,11 +20,13 @@ from .deadline import MESSAGE as OVER_MESSAGE
 from .deadline import RETRY_REST_S_MIN
 from .limits import Limits
 from .ports import Ask, Dispatcher, Lease, NoInstance, Service
+from .quota import LONG_QUOTA_MS
 from .request import Failure, Request
 from .watch import Receive, Watch, Watches
 
 # Causes whose words stay inside: they may have a part of the key, or the account's name.
 _UNSAID = ("unauthorized", "over_limit")
+_LOAD = ("saturated", "quota")
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -105,18 +107,18 @@ class Exchange:
         limits = plan.limits
         for number in range(limits.attempts_max):
             if failures and _is_too_late(plan, RETRY_REST_S_MIN):
-                return failures[-1]
+                return _telling(failures)
             tried = tuple([failure.instance for failure in failures]) if failures else ()
             try:
                 lease = self._dispatcher.choose(plan.ask, tried, number)
             except NoInstance as nobody:
-                return failures[-1] if failures else nobody
+                return _telling(failures) if failures else nobody
             wait_s = self._wait_s(lease.instance, failures, limits)
             if wait_s > limits.back_off_s_max or (
                 failures and _is_too_late(plan, wait_s + (lease.expected_ms or 0.0) / 1000.0)
             ):
                 _give_back(lease)
-                return failures[-1]
+                return _telling(failures)
             attempt = Attempt(lease, plan.request, client, watch, limits=limits, clock=self._clock)
             failure = await attempt.run(wait_s)
             if attempt.prompt_tokens is not None and plan.prompt_bytes and plan.service is not None:
@@ -126,7 +128,7 @@ class Exchange:
             failures.append(failure)
             if number + 1 < limits.attempts_max and not self._dispatcher.may_retry(plan.ask.model):
                 break
-        return failures[-1]
+        return _telling(failures)
 
     def _wait_s(self, instance: str, failures: list[Failure], limits: Limits) -> float:
         """Return the back-off: none for an instance not yet tried; else what it asked for, or doubling; with jitter."""
@@ -140,9 +142,9 @@ class Exchange:
         return min(wait_s, limits.back_off_s_max)
 
     async def _answer_failure(self, plan: Plan, client: Client, failure: Failure) -> None:
-        """Pass on the last upstream's own error; where it has none, or speaks of its load, say what to do."""
+        """Pass on the upstream's own error; where it has none, or speaks of its load, say what to do."""
         verdict = failure.verdict
-        if verdict.kind in ("saturated", "quota"):
+        if verdict.kind in _LOAD:
             # An engine knows its own queue only, and a provider's words may name the account.
             wait_s = self._dispatcher.retry_after_s(plan.ask.model)
             await client.refuse(_come_back(verdict, failure.status, wait_s), failure.instance)
@@ -152,6 +154,22 @@ class Exchange:
             await client.refuse(OVER)
         else:
             await client.refuse(_own_error(verdict, failure.status), failure.instance)
+
+
+def _telling(failures: list[Failure]) -> Failure:
+    """Return the failure that the client is told of: load, of the instance that has room first, else the last one.
+
+    Whoever else failed, one that was only busy will answer when the client comes back.
+    """
+    loads = {failure.instance: failure for failure in failures if failure.verdict.kind in _LOAD}  # the last of each
+    return min(reversed(loads.values()), key=_asked_ms) if loads else failures[-1]
+
+
+def _asked_ms(failure: Failure) -> float:
+    asked_ms, cause = failure.verdict.retry_after_ms, failure.verdict.cause
+    if asked_ms is None:
+        return LONG_QUOTA_MS if cause == "provider_quota" else 0.0
+    return asked_ms
 
 
 def _is_too_late(plan: Plan, needed_s: float) -> bool:
