@@ -95,10 +95,28 @@ def test_a_503_that_asks_to_wait_is_load() -> None:
         ([(b"retry-after", b"tomorrow")], None),
         ([(b"retry-after", b"\xff")], None),
         ([(b"retry-after", b"9" * 40)], 1e9),
+        ([(b"retry-after", b"Mon, 01 Jan 99999999999999 00:00:00 GMT")], None),
+        ([(b"retry-after", b"Mon, 01 Jan 2024 00:00:00 +99999999999999")], None),
+        ([(b"retry-after", b"Mon, 01 Jan 2024 99999999999999:00:00 GMT")], None),
+        ([(b"retry-after", b"Fri, 31 Dec 9999 23:59:59 -2359")], 1e9),
     ],
 )
 def test_retry_after_in_all_its_forms(headers: list[tuple[bytes, bytes]], expected: float | None) -> None:
     assert retry_after_ms(headers, now_s=10.0) == expected
+
+
+_NUMBERS = st.sampled_from(["0", "1", "31", "99", "1970", "9999", "-1", "9" * 14, "9" * 400, ""])
+
+
+@given(
+    st.binary(max_size=60)
+    | st.text("Jan0123456789:,+-. GMTZ", max_size=60).map(str.encode)
+    | st.tuples(*[_NUMBERS] * 6).map(lambda n: "Mon, {} Jan {} {}:{}:{} +{}".format(*n).encode())
+)
+def test_any_retry_after_is_a_wait_or_none(value: bytes) -> None:
+    for name in (b"retry-after", b"retry-after-ms"):
+        wait_ms = retry_after_ms([(name, value)], now_s=10.0)
+        assert wait_ms is None or 0.0 <= wait_ms <= 1e9
 
 
 @given(st.integers(300, 999), st.binary(max_size=200))

@@ -211,6 +211,13 @@ async def test_waits_are_spread_so_that_clients_do_not_come_back_together(busy: 
         assert time.monotonic() - began >= wait_s
 
 
+async def test_a_retry_after_that_no_calendar_has_is_none() -> None:
+    never = [error(429, "queue is full", ("retry-after", "Mon, 01 Jan 99999999999999 00:00:00 GMT"))]
+    async with stage(never, GOOD) as s:
+        assert (await post(s.url, STREAM)).body == GOOD_BODY
+        assert s.ends == [("a", "saturated", "engine_busy"), ("b", "ok", "")]
+
+
 async def test_an_instance_that_asks_for_a_long_wait_is_not_asked_again() -> None:
     async with stage([[error(429, "queue is full", ("retry-after", "30"))], GOOD]) as s:
         got = await post(s.url, STREAM)

@@ -147,7 +147,7 @@ def _number(text: bytes) -> float | None:
 def _seconds_until(text: bytes, now_s: float) -> float | None:
     try:
         moment = parsedate_to_datetime(text.decode("ascii"))
-    except (ValueError, TypeError, UnicodeDecodeError):
+    except (ValueError, TypeError, IndexError, OverflowError):  # of a parser that is made for e-mail
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
