@@ -33,6 +33,22 @@ async def test_models_are_the_union_over_those_who_answer_without_duplicates_and
         assert (await post(f.url, STREAM)).status != 404  # any name is taken by the pool
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b'{"data":[],"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"data":' + b"[" * 100_000,
+        b'{"data":[{"id":"\xff"}]}',
+        b'{"data":[{"id":"\\ud800"}]}',
+        b'{"data":[{"id":7}]}',
+    ],
+    ids=["nested", "nested without end", "not UTF-8", "half a character", "no name"],
+)
+async def test_an_instance_whose_list_cannot_be_read_is_left_out(bad: bytes) -> None:
+    async with fleet([response(200, bad)], [models("good")], models=("*",)) as f:
+        assert await listed(f.url) == ["good"]
+
+
 async def test_answers_about_models_carry_the_request_id() -> None:
     async with fleet([models("m1")]) as f:
         for path in ("/v1/models", "/v1/models/tiny"):

@@ -165,6 +165,14 @@ def test_the_command_makes_a_key_and_the_line_that_admits_it(
         assert (end.value.code, capsys.readouterr().out) == (2, "")
 
 
+@pytest.mark.parametrize("rate", [0.0, -1.0, 1e-7, 5e-324, 1e7, float("nan"), float("inf")])
+def test_a_refused_rate_is_outside_the_bounds_that_the_error_names(rate: float) -> None:
+    with pytest.raises(ValueError, match="rate that is no number from 1e-06 to 1e\\+06"):
+        new_key("team", rate)
+    assert new_key("team", 1e-6)
+    assert new_key("team", 1e6)
+
+
 async def test_keys_do_not_show_in_what_the_router_says_of_itself(tmp_path: Path) -> None:
     async with fleet(GOOD, router=file(tmp_path, f"team:{HASH}")) as f:
         await post(f.url, STREAM, KEY)

@@ -22,6 +22,7 @@ from evenload.settings.problems import Problem, SettingsError
 PREFIX = "ev-"
 FILE_BYTES_MAX = 16 * 1024 * 1024
 RATE_MAX = 1_000_000.0
+RATE_MIN = 1e-6  # one request in eleven days; of less, Retry-After would be no number of seconds
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -206,7 +207,7 @@ def _key(line: str) -> Key:
         raise ValueError("needs 64 lower-case hex digits after the name, the SHA-256 of the key")
     if len(rest) > 3:
         raise ValueError("has more than NAME:SHA256:RATE:BURST")
-    rate, burst = _number(rest[1:2], "rate", 0.0), _number(rest[2:3], "burst", 1.0)
+    rate, burst = _number(rest[1:2], "rate", RATE_MIN), _number(rest[2:3], "burst", 1.0)
     digest = bytes.fromhex(rest[0])
     return Key(name, digest, None if rate is None else TokenBucket(rate, burst or max(1.0, rate)))
 
@@ -218,7 +219,7 @@ def _number(given: list[str], what: str, least: float) -> float | None:
         number = float(given[0])
     except ValueError:
         number = math.nan
-    if not (least <= number <= RATE_MAX and number > 0.0):
+    if not least <= number <= RATE_MAX:
         raise ValueError(f"has a {what} that is no number from {least:g} to {RATE_MAX:g}")
     return number
 

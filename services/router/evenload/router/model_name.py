@@ -115,7 +115,7 @@ class OuterModelName:
         end = json[len(json.rstrip()) :]
         try:
             return frame[: start.start(1)] + self._renamed(json) + end
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             return frame
 
     def _renamed(self, json: bytes | msgspec.Raw) -> bytes:

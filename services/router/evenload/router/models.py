@@ -87,5 +87,5 @@ async def _ask(upstream: Upstream) -> set[str]:
             finally:
                 response.release()
         return {model.id for model in _decode(body).data} if response.status == 200 else set()
-    except (TimeoutError, UpstreamError, msgspec.MsgspecError):
+    except (TimeoutError, UpstreamError, msgspec.MsgspecError, ValueError, RecursionError):
         return set()

@@ -49,7 +49,8 @@ class RouterSettings(Section):
         None,
         max_length=262,
         description="`host:port` of `/metrics`, `/fleet` and `/docs`, apart from the clients' port, which then serves "
-        "`/v1` and the probes only. Null serves everything at one port.",
+        "the API (`/v1`, `/rerank`, `/score`, `/tokenize` and the like) and the probes only. Null serves everything at "
+        "one port.",
     )
     name: Name = Field(
         "", description="Name of the replica in telemetry and decisions. Hostname and port if not given."
