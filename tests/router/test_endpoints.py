@@ -27,14 +27,15 @@ from evenload.router.fake_wire import (
     sse,
     usage,
 )
-from evenload.router.fakes import Got, post
+from evenload.router.fakes import Got, ScriptedUpstream, post
 from evenload.router.form_fields import FormError, form_fields
 from evenload.router.limits import Limits
 from evenload.router.model_name import OuterModelName
 from evenload.router.proxy import FRAMING_BYTES
 from evenload.router.shape import Shape
 from evenload.router.upstream import Upstream
-from tests.router.stage import BUSY, fleet, stage, until
+from evenload.settings import Settings
+from tests.router.stage import BUSY, fleet, replica, stage, until
 
 ASKED = {"model": "tiny", "stream": True, "input": "Hello", "prompt": "Hello", "messages": [], "max_tokens": 5}
 
@@ -262,6 +263,28 @@ async def test_a_response_in_the_background_is_refused_for_nobody_could_fetch_it
         assert not s.dispatcher.asks
 
 
+@pytest.mark.parametrize("asked", [True, "true", 1, "transparent"])
+async def test_whatever_is_not_no_is_a_background(asked: Any) -> None:
+    async with stage([response(200, b"{}")]) as s:
+        got = await post(s.url, {"model": "m", "background": asked}, path="/v1/responses")
+        assert (got.status, got.error["param"]) == (400, "background")
+
+
+@pytest.mark.parametrize("path", [path for path, one in ENDPOINTS.items() if not (one.multipart or one.stored)])
+@pytest.mark.parametrize("background", ["transparent", True, {"color": "red"}])
+async def test_a_background_is_of_responses_only(path: str, background: Any) -> None:
+    sent = json.dumps({"model": "tiny", "background": background}).encode()
+    async with stage([response(200, b"{}")]) as s:
+        assert (await post(s.url, sent, path=path)).status == 200
+        assert s.engines[0].requests[0].body == sent
+
+
+async def test_responses_that_are_told_not_to_be_in_the_background_pass() -> None:
+    async with stage([response(200, b"{}")]) as s:
+        for no in (False, None):
+            assert (await post(s.url, {"model": "tiny", "background": no}, path="/v1/responses")).status == 200
+
+
 async def test_speech_flows_through_as_it_comes() -> None:
     go_on = asyncio.Event()
     head = b"HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -358,6 +381,60 @@ async def test_a_forms_model_goes_upstream_by_the_instances_own_name() -> None:
     assert shaped == (b"/v1/audio/transcriptions", [FORM], form(("model", b"whisper-1"), ("file", b"tiny" * 1000)))
 
 
+OTHER_NAMES = {"tiny": "theirs"}
+
+
+async def renamed(path: str, body: bytes, *headers: tuple[bytes, bytes], **instance: Any) -> tuple[int, list[Any]]:
+    """The status of a request to an instance with names of its own, and what it got."""
+    async with ScriptedUpstream([response(200, b"{}")]) as engine:
+        settings = Settings.model_validate(
+            {
+                "kafka": {"bootstrap": "127.0.0.1:1"},
+                "pools": [
+                    {"name": "p", "models": ["tiny"], "instances": [{"url": engine.url, "kind": "none", **instance}]}
+                ],
+            }
+        )
+        async with replica(settings, {"a": engine}, {"KEY": "k"}) as f:
+            got = await post(f.url, body, *headers, path=path)
+        return got.status, engine.requests
+
+
+@pytest.mark.parametrize(
+    "instance",
+    [{"model_names": OTHER_NAMES}, {"preset": "azure-deployments", "api_key_env": "KEY", "model_names": OTHER_NAMES}],
+    ids=["names", "deployments"],
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings", "/v1/messages"])
+async def test_json_that_says_it_is_a_form_is_json(path: str, instance: dict[str, Any]) -> None:
+    status, (seen,) = await renamed(path, b'{"model":"tiny"}', FORM, **instance)
+    assert (status, seen.body) == (200, b'{"model":"theirs"}')
+    assert (b"/deployments/theirs/" in seen.path) == ("preset" in instance)
+
+
+@pytest.mark.parametrize("path", [path for path, one in ENDPOINTS.items() if one.multipart])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (FORM, (b"connection", b"content-type")),
+        (FORM, (b"connection", b"Content-Type, close")),
+        ((b"content-type", b"text/plain"), FORM),
+        ((b"content-type", b"multipart/form-data"), FORM),
+    ],
+)
+async def test_a_form_whose_content_type_does_not_go_upstream_is_refused(path: str, headers: Any) -> None:
+    status, seen = await renamed(path, form(("model", b"tiny")), *headers, model_names=OTHER_NAMES)
+    assert (status, seen) == (400, [])
+
+
+async def test_the_first_content_type_counts_both_here_and_upstream() -> None:
+    other = (b"content-type", b"text/plain")
+    status, (seen,) = await renamed(
+        "/v1/audio/translations", form(("model", b"tiny")), FORM, other, model_names=OTHER_NAMES
+    )
+    assert (status, seen.body) == (200, form(("model", b"theirs")))
+
+
 @pytest.mark.parametrize(
     "cut", [b"--XX\r\n", b"--XX\r\ncontent-disposition: form-data\r\n\r\nx", b"x--XX--", form(*[("a", b"")] * 65)]
 )
@@ -387,6 +464,13 @@ def test_only_the_outer_model_is_renamed_in_answers_that_hold_foreign_json(size:
         assert got.count(b'"model":"Mine"') == count
         assert got.count(b'"tiny"') == 0
         assert (got.count(b"corolla"), got.count(b"beetle")) == (1, 1)
+
+
+async def test_an_answer_nested_too_deeply_to_be_renamed_passes_as_it_is() -> None:
+    deep = b'{"model":"theirs","x":' + b"[" * 20_000 + b"]" * 20_000 + b"}"
+    async with fleet([response(200, deep)], response_model="client") as f:
+        got = await post(f.url, {"model": "tiny", "max_tokens": 5}, path="/v1/messages")
+        assert (got.status, got.body) == (200, deep)
 
 
 async def test_the_models_name_is_the_clients_in_messages_and_responses() -> None:

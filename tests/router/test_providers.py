@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,18 @@ async def test_each_instance_of_a_retry_gets_its_own_path_key_and_name() -> None
         for engine, key, name in ((first, b"Bearer sk-q", "qwen-plus"), (second, b"Bearer sk-a", "ep-1")):
             (seen,) = engine.requests
             assert (seen.headers[b"authorization"], json.loads(seen.body)["model"]) == (key, name)
+
+
+async def test_a_body_nested_to_the_limit_is_served_or_refused_but_no_fault_of_the_router() -> None:
+    async with ScriptedUpstream([response(200, b"{}")]) as engine:
+        settings = settings_of({"id": "a", "url": engine.url, "kind": "none", "model_names": {"*": "theirs"}})
+        async with replica(settings, {"a": engine}) as f:
+            statuses = []
+            for depth in range(700, sys.getrecursionlimit(), 4):
+                body = b'{"x":' + b"[" * depth + b"]" * depth + b',"model":"chat-large"}'
+                statuses.append((await post(f.url, body)).status)
+            assert set(statuses) == {200, 400}
+            assert statuses == sorted(statuses)
 
 
 async def test_a_long_quota_cools_as_long_as_the_cap_allows_and_a_short_one_for_seconds() -> None:

@@ -30,6 +30,7 @@ class Endpoint(msgspec.Struct, frozen=True):
             a request counts as one token and nothing is learned from it.
         begins: engines keep how its prompts begin, and use that again for others that begin alike.
         rewriter: of the model's name in answers.
+        stored: its answers may be asked for in the background, to be fetched later.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     reads: bool = True
     begins: bool = False
     rewriter: type[NameRewriter] = ModelName
+    stored: bool = False
 
 
 def _plain(name: str) -> Endpoint:
@@ -52,7 +54,7 @@ ENDPOINTS: Final = {
     "/v1/chat/completions": Endpoint("chat/completions", begins=True),
     "/v1/completions": Endpoint("completions", begins=True),
     "/v1/embeddings": _plain("embeddings"),
-    "/v1/responses": Endpoint("responses", ResponsesObserver, begins=True, rewriter=OuterModelName),
+    "/v1/responses": Endpoint("responses", ResponsesObserver, begins=True, rewriter=OuterModelName, stored=True),
     "/v1/messages": Endpoint("messages", MessagesObserver, "anthropic", begins=True, rewriter=OuterModelName),
     "/v1/messages/count_tokens": _COUNT_TOKENS,
     "/rerank": _RERANK,
@@ -69,6 +71,8 @@ ENDPOINTS: Final = {
     "/v1/audio/speech": Endpoint("audio/speech", MediaObserver),
     "/v1/images/generations": Endpoint("images/generations", MediaObserver),
 }
+# Where the body is a form: the path alone decides, whatever the request says of its content.
+FORMS: Final = frozenset(path.encode("ascii") for path, endpoint in ENDPOINTS.items() if endpoint.multipart)
 
 
 def form_of(path: str, *, anthropic_client: bool = False) -> Form:

@@ -74,6 +74,11 @@ def request_id_of(headers: Mapping[bytes, bytes]) -> bytes | None:
     return value if all(0x21 <= byte <= 0x7E for byte in value) else None
 
 
+def content_type_of(headers: Headers) -> bytes:
+    """Return the first content type, empty if there is none."""
+    return next((value for name, value in headers if name == b"content-type"), b"")
+
+
 def _kept(headers: Iterable[tuple[bytes, bytes]], allowed: frozenset[bytes]) -> Headers:
     kept: Headers = []
     named: set[bytes] = set()

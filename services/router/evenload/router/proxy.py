@@ -27,7 +27,7 @@ from .client import Client, Send
 from .endpoints import ENDPOINTS, Endpoint, form_of
 from .exchange import Exchange, Plan
 from .form_fields import FormError, form_fields
-from .headers import request_headers, request_id_of
+from .headers import Headers, content_type_of, request_headers, request_id_of
 from .limits import Limits
 from .ports import Ask, Dispatcher
 from .request import Request
@@ -48,10 +48,11 @@ class _Head(Prompt, gc=False):
     max_tokens: int | float | None = None
     max_completion_tokens: int | float | None = None
     max_output_tokens: int | float | None = None
-    background: bool | None = None
+    background: msgspec.Raw = msgspec.Raw()  # images have a field of that name and another type
     n: int | float | None = None
 
 
+_NOT_IN_BACKGROUND = (b"", b"false", b"null")
 _ids = random.Random()  # seeded by the system: ids have to differ, not to be secret; a system call each costs 1 us
 _decode_head = msgspec.json.Decoder(_Head).decode
 
@@ -152,6 +153,11 @@ class Proxy:
             client.model_name = endpoint.rewriter(plan.ask.model)
         try:
             return await self._exchange.serve(plan, client, receive)
+        except RecursionError:
+            # Nested just within reach when it was read here, and no more deeper in the stack, where `Shape` reads it.
+            if client.started:
+                raise
+            return await client.refuse(_not_json().error)
         except Exception:
             if not client.started:
                 await client.refuse(_INTERNAL)
@@ -168,8 +174,9 @@ class Proxy:
         until_s: float | None,
         traced: bool,
     ) -> Plan:
-        head = _read_form(headers, body) if endpoint.multipart else _read_head(body)
-        if head.background:
+        sent = request_headers(headers, request_id)
+        head = _read_form(sent, body) if endpoint.multipart else _read_head(body)
+        if endpoint.stored and bytes(head.background) not in _NOT_IN_BACKGROUND:
             raise _not_in_background()
         service = self._dispatcher.service(head.model)
         prompt_bytes = max(1, len(body) - FRAMING_BYTES) if endpoint.reads else 0
@@ -188,7 +195,6 @@ class Proxy:
             max_tokens=None if max_tokens is None else int(max_tokens),
             beginning=0 if beginnings is None else beginnings.of(head.model, head),
         )
-        sent = request_headers(headers, request_id)
         if traced:
             sent = trace_context.checked(sent)
         request = Request(target, sent, body, ask.stream, max(1, int(head.n or 1)), endpoint.observer)
@@ -231,13 +237,17 @@ def _read_head(body: bytes) -> _Head:
         # msgspec's texts name a field and types, never a value.
         raise _Unservable(400, "invalid_value", f"The request is not valid: {error}.", _field_of(error)) from None
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        raise _Unservable(400, "invalid_json", "The body is not valid JSON; send one JSON object in UTF-8.") from None
+        raise _not_json() from None
 
 
-def _read_form(headers: list[tuple[bytes, bytes]], body: bytes) -> _Head:
-    content_type = next((value for name, value in headers if name == b"content-type"), b"")
+def _not_json() -> _Unservable:
+    return _Unservable(400, "invalid_json", "The body is not valid JSON; send one JSON object in UTF-8.")
+
+
+def _read_form(sent: Headers, body: bytes) -> _Head:
+    """Read a form by the headers that go upstream: who reads it there shall find what is found here."""
     try:
-        fields = form_fields(content_type, body, ("model", "stream"))
+        fields = form_fields(content_type_of(sent), body, ("model", "stream"))
     except FormError as error:
         raise _Unservable(400, "invalid_form", f"The body is not a valid form: {error}.") from None
     if "model" not in fields:

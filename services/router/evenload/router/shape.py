@@ -13,8 +13,9 @@ import msgspec
 from evenload.settings.instance_keys import Key
 
 from .body_model import Found, find_model, replaced
+from .endpoints import FORMS
 from .form_fields import field_spans
-from .headers import Headers
+from .headers import Headers, content_type_of
 from .sigv4 import Signer
 
 ANY_MODEL = "*"
@@ -69,14 +70,14 @@ class Shape:
         Args:
             path: as clients ask for it, `/v1/...`, with their query.
             headers: to be sent.
-            body: empty for a GET.
+            body: empty for a GET; the proxy has read it by the same headers, so it can be read.
         """
         found = None
         if body and (self.names or self._deployments):
-            form = _form_type(headers)
-            found = find_model(body) if form is None else _in_form(form, body)
+            form = path.partition(b"?")[0] in FORMS
+            found = _in_form(headers, body) if form else find_model(body)
             if self.names:
-                body = self._renamed(body, found, quoted=form is None)
+                body = self._renamed(body, found, quoted=not form)
         return self._target(path, found), self._completed(headers), body
 
     def _renamed(self, body: bytes, found: Found, *, quoted: bool) -> bytes:
@@ -111,13 +112,7 @@ class Shape:
         return [header for header in headers if header[0] not in names] + added
 
 
-def _form_type(headers: Headers) -> bytes | None:
-    """Return the content type if it is that of a form."""
-    value = next((value for name, value in headers if name == b"content-type"), b"")
-    return value if value.lower().startswith(b"multipart/") else None
-
-
-def _in_form(content_type: bytes, body: bytes) -> Found:
-    spans = [span for _, span in field_spans(content_type, body, ("model",))]
+def _in_form(headers: Headers, body: bytes) -> Found:
+    spans = [span for _, span in field_spans(content_type_of(headers), body, ("model",))]
     start, end = spans[-1]
     return Found(body[start:end].decode(), spans)
