@@ -114,7 +114,12 @@ async def test_policy_scoring_retries_timeouts_and_sizes_change() -> None:
             scoring={"warmup_score": 80},
             retries={"attempts_max": 1},
             timeouts={"first_token_s": 7},
-            router={"max_body_bytes": 2000, "stale_view_ms": 777, "admission": {"max_concurrent": None}},
+            router={
+                "max_body_bytes": 2000,
+                "max_held_body_bytes": 9000,
+                "stale_view_ms": 777,
+                "admission": {"max_concurrent": None},
+            },
         )
         digest = f.router.dispatcher.pools["p"].config_digest
         assert reload(f.router, after, {}) == []
@@ -123,6 +128,7 @@ async def test_policy_scoring_retries_timeouts_and_sizes_change() -> None:
         assert pool.config_digest != digest
         assert f.view("a").config.warmup_score == 80
         assert f.router.asgi.gate is None
+        assert f.router.asgi.bodies.bytes_max == 9000
         assert (await post(f.url, {**STREAM, "user": "x" * 3000})).status == 413
         assert (await post(f.url, STREAM)).body == GOOD_BODY
 

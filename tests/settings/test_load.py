@@ -255,3 +255,9 @@ def test_a_bad_admin_address_is_said_so(listen: str, reason: str) -> None:
 def test_an_admin_address_may_be_ipv6() -> None:
     settings = load_settings(None, {"router.admin_listen": "[::1]:9080"}, {})
     assert settings.router.admin_address == ("::1", 9080)
+
+
+@pytest.mark.parametrize("router", ["max_held_body_bytes: 2000", "max_body_bytes: 600000000"])
+def test_a_bound_on_held_bodies_that_no_body_fits_stops_the_start(router: str) -> None:
+    (problem,) = problems_of(f"router: {{{router}}}")
+    assert "router.max_held_body_bytes: must not be less than router.max_body_bytes" in problem

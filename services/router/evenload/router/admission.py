@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-Cause = Literal["queue_full", "queue_deadline"]
+Cause = Literal["queue_full", "queue_deadline", "held_bytes"]  # the last is of `held_bodies.py`
 
 
 class Admission(msgspec.Struct, frozen=True):

@@ -25,6 +25,7 @@ from evenload.router.app import Lifespan, Part, create_app
 from evenload.router.beginnings import Beginnings
 from evenload.router.dispatcher import Dispatcher
 from evenload.router.doors import App, Doors
+from evenload.router.held_bodies import HeldBodies
 from evenload.router.homes import Homes
 from evenload.router.limits import Limits
 from evenload.router.metrics import RouterMetrics
@@ -179,7 +180,7 @@ def build(
         for upstream in dispatcher.upstreams.values():
             upstream.close()
 
-    metrics.watch_pools(lambda: proxy.gate, lambda: dispatcher.pools)
+    metrics.watch_pools(lambda: proxy.gate, lambda: dispatcher.pools, lambda: proxy.bodies)
 
     def app_for(*serves: Part, lifespan: Lifespan | None = None) -> FastAPI:
         return create_app(
@@ -195,7 +196,14 @@ def build(
     apart = router.admin_listen is not None
     app = app_for("api", lifespan=lifespan) if apart else app_for("api", "pages", lifespan=lifespan)
     chooser = dispatcher if tracing is None else tracing.dispatcher(dispatcher)
-    proxy = Proxy(app, chooser, limits_of(settings), gate=gate_of(router.admission), keys=client_keys)
+    proxy = Proxy(
+        app,
+        chooser,
+        limits_of(settings),
+        gate=gate_of(router.admission),
+        keys=client_keys,
+        bodies=HeldBodies(router.max_held_body_bytes),
+    )
     metrics.watch_keys(lambda: proxy.keys)
     front: App = proxy if tracing is None else tracing.front(proxy)
     if apart:

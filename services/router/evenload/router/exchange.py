@@ -89,7 +89,7 @@ class Exchange:
             elif failure is not None:
                 await self._answer_failure(plan, client, failure)
         except Shed as shed:
-            await client.refuse(_shed(shed))
+            await client.refuse(told_of(shed))
         except asyncio.CancelledError:
             if watch.take_expired() is not None:  # while nobody was being asked
                 if not client.started:
@@ -203,8 +203,16 @@ async def _answer_nobody(client: Client, nobody: NoInstance) -> None:
     await client.refuse(error)
 
 
-def _shed(shed: Shed) -> ApiError:
-    what = "has no room, not even to wait" if shed.cause == "queue_full" else "had no room in time"
+_SHED_FOR = {
+    "queue_full": "has no room, not even to wait",
+    "queue_deadline": "had no room in time",
+    "held_bytes": "has no memory left for the body of this request",
+}
+
+
+def told_of(shed: Shed) -> ApiError:
+    """Return what a client is told that was not let in."""
+    what = _SHED_FOR[shed.cause]
     message = f"The service is overloaded: it {what}. Nothing was generated; ask again in {shed.retry_after_s} s."
     return ApiError(status=429, code="overloaded", message=message, retry_after_s=shed.retry_after_s)
 

@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 from evenload.api.keys import ClientKeys
 from evenload.router.admission import Gate
 from evenload.router.counts import Counts, Histograms
+from evenload.router.held_bodies import HeldBodies
 from evenload.router.pool import Pool
 from evenload.schemas import Outcome
 
@@ -73,9 +74,15 @@ class RouterMetrics:
         for result in ("ok", "failed"):
             self._reloads.labels(result)
 
-    def watch_pools(self, own: Callable[[], Gate | None], pools: Callable[[], Mapping[str, Pool]]) -> None:
+    def watch_pools(
+        self,
+        own: Callable[[], Gate | None],
+        pools: Callable[[], Mapping[str, Pool]],
+        bodies: Callable[[], HeldBodies],
+    ) -> None:
         """Show gates and homes by pool, as they are when the page is read; the router's own gate has an empty name."""
-        self.registry.register(_Gates(lambda: {"": own()} | {name: pool.gate for name, pool in pools().items()}))
+        gates = lambda: {"": own()} | {name: pool.gate for name, pool in pools().items()}  # noqa: E731
+        self.registry.register(_Gates(gates, bodies))
         self.registry.register(_Homes(pools))
 
     def watch_keys(self, keys: Callable[[], ClientKeys | None]) -> None:
@@ -108,13 +115,15 @@ class RouterMetrics:
 
 
 class _Gates(Collector):
-    """Reads the gates when the page is read: the hot path only counts in them."""
+    """Reads the gates and what is held of bodies when the page is read: the hot path only counts in them."""
 
-    def __init__(self, gates: Callable[[], Mapping[str, Gate | None]]) -> None:
+    def __init__(self, gates: Callable[[], Mapping[str, Gate | None]], bodies: Callable[[], HeldBodies]) -> None:
         self._gates = gates
+        self._bodies = bodies
 
     def collect(self) -> Iterator[Metric]:
-        """Yield in use, queued and shed."""
+        """Yield in use, queued, shed, and bytes held."""
+        bodies = self._bodies()
         in_use = GaugeMetricFamily(
             "evenload_router_admission_in_use", "Requests that were let in and are under way.", labels=("pool",)
         )
@@ -128,7 +137,10 @@ class _Gates(Collector):
                 queued.add_metric((pool,), gate.queued)
                 for cause, count in gate.shed.items():
                     shed.add_metric((pool, cause), count)
-        yield from (in_use, queued, shed)
+        shed.add_metric(("", "held_bytes"), bodies.shed)
+        held = GaugeMetricFamily("evenload_router_held_body_bytes", "Bytes of request bodies that are held.")
+        held.add_metric((), bodies.bytes_held)
+        yield from (in_use, queued, shed, held)
 
 
 class _Homes(Collector):

@@ -5,32 +5,32 @@ carry traffic (`endpoints.py`) are matched here by one dictionary look-up. The b
 answer comes back byte for byte; of the body only `model`, `stream`, `n`, the token limits and how the
 prompt begins are looked at.
 
-Reading order: here, `endpoints.py`, `exchange.py` (attempts), `attempt.py` (one attempt), `stream.py`, `watch.py`
-(interruptions), `upstream.py`.
+Reading order: here, `endpoints.py`, `request_head.py` (what is looked at of a body), `exchange.py` (attempts),
+`attempt.py` (one attempt), `stream.py`, `watch.py` (interruptions), `upstream.py`.
 """
 
 import asyncio
 import random
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
-
-import msgspec
 
 from evenload.api.errors import ApiError
 from evenload.api.keys import ClientKeys, Refused
 
 from . import deadline, trace_context
-from .admission import Gate
-from .beginnings import SHORTEST_BYTES, Prompt
+from .admission import Gate, Shed
+from .beginnings import SHORTEST_BYTES
 from .client import Client, Send
 from .endpoints import ENDPOINTS, Endpoint, form_of
-from .exchange import Exchange, Plan
-from .form_fields import FormError, form_fields
-from .headers import Headers, content_type_of, request_headers, request_id_of
+from .exchange import Exchange, Plan, told_of
+from .headers import request_headers, request_id_of
+from .held_bodies import HeldBodies, HeldBody
 from .limits import Limits
 from .ports import Ask, Dispatcher
 from .request import Request
+from .request_head import Unservable, not_json, read
 from .watch import Receive
 from .wire import wire_of
 
@@ -41,30 +41,7 @@ FRAMING_BYTES = 96
 
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
-
-class _Head(Prompt, gc=False):
-    model: str
-    stream: bool | None = None
-    max_tokens: int | float | None = None
-    max_completion_tokens: int | float | None = None
-    max_output_tokens: int | float | None = None
-    background: msgspec.Raw = msgspec.Raw()  # images have a field of that name and another type
-    n: int | float | None = None
-
-
-_NOT_IN_BACKGROUND = (b"", b"false", b"null")
 _ids = random.Random()  # seeded by the system: ids have to differ, not to be secret; a system call each costs 1 us
-_decode_head = msgspec.json.Decoder(_Head).decode
-
-
-class _Unservable(Exception):
-    """The request is refused before an instance is chosen."""
-
-    def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
-        super().__init__(code)
-        self.error = ApiError(status=status, code=code, message=message, param=param)
-
-
 _INTERNAL = ApiError(
     status=500,
     code="internal_error",
@@ -85,11 +62,12 @@ class Proxy:
         limits: of the body; the rest is for models whose pool has none of its own.
         gate: bounds the requests of the whole router; None does not.
         keys: of the clients that are served; None serves everybody.
+        bodies: bounds the bytes of bodies that are held; None for a bound that is never reached.
         clock: monotonic, seconds; for durations that are reported, and rates.
         rng: for back-off jitter.
 
     Attributes:
-        limits, gate, keys: as given; may be replaced at any time.
+        limits, gate, keys, bodies: as given; may be replaced at any time.
         leaving: answers ask the client to close the connection, so that none is in use when the listener goes.
     """
 
@@ -101,6 +79,7 @@ class Proxy:
         *,
         gate: Gate | None = None,
         keys: ClientKeys | None = None,
+        bodies: HeldBodies | None = None,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
@@ -110,6 +89,7 @@ class Proxy:
         self.gate = gate
         self._clock = clock
         self.keys = keys
+        self.bodies = bodies or HeldBodies(sys.maxsize)
         self.leaving = False
         self._exchange = Exchange(dispatcher, clock, rng or random.Random())
 
@@ -129,11 +109,14 @@ class Proxy:
                 return await client.refuse(refusal.error)
         return await self._app(scope, receive, send)
 
-    async def _serve(self, endpoint: Endpoint, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def _serve(  # noqa: PLR0912 - one function, for a further coroutine would cost each request
+        self, endpoint: Endpoint, scope: MutableMapping[str, Any], receive: Receive, send: Send
+    ) -> None:
         headers = scope["headers"]
         by_name = dict(headers)  # the last of each name
         request_id = own_request_id(by_name)
         client = Client(send, request_id, closing=self.leaving, form=endpoint.form, wire=wire_of(scope))
+        held: HeldBody | None = None
         try:
             if self.keys is not None:
                 self.keys.admit(by_name, self._clock())
@@ -141,27 +124,32 @@ class Proxy:
             traced = trace_context.TRACEPARENT in by_name or trace_context.TRACESTATE in by_name
             body = None if client.wire is None else client.wire.whole_body()
             if body is None:
-                body = await _read_body(by_name, receive, self.limits.body_bytes_max)
+                held = self.bodies.hold()
+                body = await _read_body(by_name, receive, self.limits.body_bytes_max, held)
             elif len(body) > self.limits.body_bytes_max:
                 raise _too_large(self.limits.body_bytes_max)
             plan = self._plan(endpoint, _target(scope), headers, request_id, body, until_s=until_s, traced=traced)
-        except (_Unservable, Refused) as refusal:
+            if plan.service is not None and plan.service.renames:
+                client.model_name = endpoint.rewriter(plan.ask.model)
+            return await self._exchange.serve(plan, client, receive)
+        except (Unservable, Refused) as refusal:
             return await client.refuse(refusal.error)
+        except Shed as shed:
+            return await client.refuse(told_of(shed))
         except _ClientLeft:
             return None
-        if plan.service is not None and plan.service.renames:
-            client.model_name = endpoint.rewriter(plan.ask.model)
-        try:
-            return await self._exchange.serve(plan, client, receive)
         except RecursionError:
             # Nested just within reach when it was read here, and no more deeper in the stack, where `Shape` reads it.
             if client.started:
                 raise
-            return await client.refuse(_not_json().error)
+            return await client.refuse(not_json().error)
         except Exception:
             if not client.started:
                 await client.refuse(_INTERNAL)
             raise  # the server logs it
+        finally:
+            if held is not None:
+                held.release()
 
     def _plan(
         self,
@@ -175,9 +163,7 @@ class Proxy:
         traced: bool,
     ) -> Plan:
         sent = request_headers(headers, request_id)
-        head = _read_form(sent, body) if endpoint.multipart else _read_head(body)
-        if endpoint.stored and bytes(head.background) not in _NOT_IN_BACKGROUND:
-            raise _not_in_background()
+        head = read(endpoint, sent, body)
         service = self._dispatcher.service(head.model)
         prompt_bytes = max(1, len(body) - FRAMING_BYTES) if endpoint.reads else 0
         max_tokens = head.max_tokens
@@ -220,7 +206,7 @@ def _deadline(value: bytes) -> float:
     try:
         return asyncio.get_running_loop().time() + deadline.seconds_of(value)
     except ValueError as error:
-        raise _Unservable(400, "invalid_value", str(error), deadline.HEADER.decode()) from None
+        raise Unservable(400, "invalid_value", str(error), deadline.HEADER.decode()) from None
 
 
 def _target(scope: MutableMapping[str, Any]) -> bytes:
@@ -230,54 +216,19 @@ def _target(scope: MutableMapping[str, Any]) -> bytes:
     return path + b"?" + query if query else path
 
 
-def _read_head(body: bytes) -> _Head:
-    try:
-        return _decode_head(body)
-    except msgspec.ValidationError as error:
-        # msgspec's texts name a field and types, never a value.
-        raise _Unservable(400, "invalid_value", f"The request is not valid: {error}.", _field_of(error)) from None
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        raise _not_json() from None
-
-
-def _not_json() -> _Unservable:
-    return _Unservable(400, "invalid_json", "The body is not valid JSON; send one JSON object in UTF-8.")
-
-
-def _read_form(sent: Headers, body: bytes) -> _Head:
-    """Read a form by the headers that go upstream: who reads it there shall find what is found here."""
-    try:
-        fields = form_fields(content_type_of(sent), body, ("model", "stream"))
-    except FormError as error:
-        raise _Unservable(400, "invalid_form", f"The body is not a valid form: {error}.") from None
-    if "model" not in fields:
-        raise _Unservable(400, "invalid_value", "The form has no field `model`; add one.", "model")
-    return _Head(fields["model"], fields.get("stream", "").strip().lower() in ("true", "1"))
-
-
-def _not_in_background() -> _Unservable:
-    message = (
-        "Responses are not stored by the router, so one made in the background could not be fetched. "
-        "Leave `background` out, and stream the answer if it is long."
-    )
-    return _Unservable(400, "unsupported_value", message, "background")
-
-
-def _field_of(error: msgspec.ValidationError) -> str | None:
-    text = str(error)
-    return next((field for field in _Head.__struct_fields__ if f"`{field}`" in text or f"$.{field}`" in text), None)
-
-
-async def _read_body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
+async def _read_body(headers: dict[bytes, bytes], receive: Receive, limit: int, held: HeldBody) -> bytes:
     """Return the body.
 
     Raises:
-        _Unservable: it is longer than `limit`; raised before more than that has been kept.
+        Unservable: it is longer than `limit`; raised before more than that has been kept.
+        Shed: there is no room for it; raised before more has been read.
         _ClientLeft: the client went away.
     """
     length = headers.get(b"content-length")
-    if length is not None and (len(length) > 15 or int(length) > limit):
-        raise _too_large(limit)
+    if length is not None:
+        if len(length) > 15 or int(length) > limit:
+            raise _too_large(limit)
+        held.reach(int(length))
     message = await receive()
     if message["type"] != "http.request":
         raise _ClientLeft
@@ -286,15 +237,16 @@ async def _read_body(headers: dict[bytes, bytes], receive: Receive, limit: int) 
         if len(first) > limit:
             raise _too_large(limit)
         return first
-    return await _read_rest(first, receive, limit)
+    return await _read_rest(first, receive, limit, held)
 
 
-async def _read_rest(first: bytes, receive: Receive, limit: int) -> bytes:
+async def _read_rest(first: bytes, receive: Receive, limit: int, held: HeldBody) -> bytes:
     chunks = [first]
     size = len(first)
     while True:
         if size > limit:
             raise _too_large(limit)
+        held.reach(size)
         message = await receive()
         if message["type"] != "http.request":
             raise _ClientLeft
@@ -307,5 +259,5 @@ async def _read_rest(first: bytes, receive: Receive, limit: int) -> bytes:
     return b"".join(chunks)
 
 
-def _too_large(limit: int) -> _Unservable:
-    return _Unservable(413, "request_too_large", f"The request body is over the limit of {limit} bytes; send less.")
+def _too_large(limit: int) -> Unservable:
+    return Unservable(413, "request_too_large", f"The request body is over the limit of {limit} bytes; send less.")

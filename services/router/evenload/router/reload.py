@@ -17,7 +17,9 @@ from evenload.settings.problems import Problem, SettingsError
 from evenload.settings.scoring import scoring_configs
 
 # Of the sections that a router reads; the pools are all taken over.
-_APPLIED = frozenset({"max_body_bytes", "keys_file", "admin_keys_file", "admission", "stale_view_ms"})
+_APPLIED = frozenset(
+    {"max_body_bytes", "max_held_body_bytes", "keys_file", "admin_keys_file", "admission", "stale_view_ms"}
+)
 _SECTIONS = ("kafka", "router", "collector", "log")
 
 log = logging.getLogger(__name__)
@@ -101,6 +103,7 @@ def reload(router: Router, settings: Settings, environ: dict[str, str]) -> list[
         keys.inherit(proxy.keys)
     proxy.keys = keys
     proxy.limits = limits_of(settings)
+    proxy.bodies.bytes_max = settings.router.max_held_body_bytes
     bounds = admission_of(settings.router.admission)
     if proxy.gate is not None and bounds is not None:
         proxy.gate.bounds = bounds

@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -58,6 +58,13 @@ class RouterSettings(Section):
     max_body_bytes: int = Field(
         32 * 1024 * 1024, ge=1024, le=1024**3, description="Largest request body; a larger one is answered with 413."
     )
+    max_held_body_bytes: int = Field(
+        512 * 1024 * 1024,
+        ge=1024,
+        le=1024**4,
+        description="Bytes of request bodies that are held at once, while they come and until their requests are over; "
+        "a request without room gets 429. Not less than `router.max_body_bytes`.",
+    )
     max_header_bytes: int = Field(
         64 * 1024, ge=1024, le=1024**2, description="Largest head of a request, without its URL; else 431."
     )
@@ -102,6 +109,18 @@ class RouterSettings(Section):
     seed: int | None = Field(
         None, ge=0, lt=2**63, description="Seed of the routing draws; null takes one from the system."
     )
+
+    @field_validator("max_held_body_bytes")
+    @classmethod
+    def _holds_one(cls, value: int, info: Any) -> int:
+        largest = info.data.get("max_body_bytes")
+        if largest is not None and value < largest:
+            raise PydanticCustomError(
+                "order",
+                "must not be less than router.max_body_bytes ({largest}): no body would fit",
+                {"largest": largest},
+            )
+        return value
 
     @model_validator(mode="before")
     @classmethod
