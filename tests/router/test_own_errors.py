@@ -5,12 +5,25 @@ from typing import Any
 
 import pytest
 
-from evenload.router.fake_wire import DONE, SSE_HEAD, Cut, Stall, chunk, content, error, error_frame, role, sse
+from evenload.router.fake_wire import (
+    DONE,
+    SSE_HEAD,
+    Cut,
+    Stall,
+    chunk,
+    content,
+    error,
+    error_frame,
+    response,
+    role,
+    sse,
+)
 from evenload.router.fakes import FakeDispatcher, Got, post, serve
 from evenload.router.limits import Limits
 from evenload.router.ports import Ask
 from evenload.router.proxy import Proxy
-from tests.router.stage import BUSY, GOOD, GOOD_BODY, PLAIN, STREAM, events, fleet, inner_app, stage, until
+from evenload.router.reload import reload
+from tests.router.stage import BUSY, GOOD, GOOD_BODY, JSON_ANSWER, PLAIN, STREAM, events, fleet, inner_app, stage, until
 
 ID = (b"x-request-id", b"mine-1")
 FORM = {"message", "type", "param", "code"}
@@ -53,6 +66,7 @@ async def test_each_has_the_apis_form_and_the_request_id(script: Any, body: Any,
         assert got.headers[b"x-request-id"] == b"mine-1"
         assert b"127.0.0.1" not in got.body
         assert b"org-secret" not in got.body
+        assert b"x-evenload-instance" not in got.headers
         if code in ("overloaded", "provider_quota"):
             assert int(got.headers[b"retry-after"]) >= 1
 
@@ -129,6 +143,20 @@ async def test_what_is_not_served_is_refused_in_the_apis_form(method: str, path:
         got = await post(f.url, b"", method=method, path=path)
         check(got, status, code)
         assert (b"allow" in got.headers) == (status == 405)
+
+
+@pytest.mark.parametrize("body", [STREAM, PLAIN])
+async def test_an_answer_names_its_instance_unless_it_is_told_not_to(body: Any) -> None:
+    good = GOOD if body is STREAM else [response(200, JSON_ANSWER)]
+    for named in (True, False):
+        async with fleet([good, [error(400, "bad")], [Cut()]], router={"instance_header": named}) as f:
+            for status in (200, 400):
+                got = await post(f.url, body)
+                assert (got.status, got.headers.get(b"x-evenload-instance")) == (status, b"a" if named else None)
+            assert b"x-evenload-instance" not in (await post(f.url, body)).headers
+            after = f.settings.router.model_copy(update={"instance_header": not named})
+            assert reload(f.router, f.settings.model_copy(update={"router": after}), {}) == []
+            assert f.router.asgi.names_instance is not named
 
 
 class _Broken(FakeDispatcher):

@@ -51,6 +51,7 @@ def test_every_key_outside_lists_can_be_set_by_the_variable_in_the_page(entry: E
         "list": '["http://a:1"]' if entry.key == "collector.peers" else "[]",
         "text": SHAPED.get(entry.key, "abc"),
         "path": "abc",
+        "true": "False",  # "true or false"
     }
     choice = entry.kind.split("`")[1] if entry.kind.startswith("`") else None
     value = choice or values.get(entry.kind.split()[0]) or entry.default.strip("`").replace("null", "7")

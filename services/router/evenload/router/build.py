@@ -203,6 +203,7 @@ def build(
         gate=gate_of(router.admission),
         keys=client_keys,
         bodies=HeldBodies(router.max_held_body_bytes),
+        names_instance=router.instance_header,
     )
     metrics.watch_keys(lambda: proxy.keys)
     front: App = proxy if tracing is None else tracing.front(proxy)

@@ -21,6 +21,7 @@ class Client:
         closing: the connection is to end after the response.
         form: of errors, as the client's API has it.
         wire: the connection itself, where the server offers it.
+        names_instance: an instance's answer says whose it is.
 
     Attributes:
         request_id, form: as given.
@@ -28,7 +29,7 @@ class Client:
         started: whether the response's head has been sent; then no other instance can answer any more.
     """
 
-    __slots__ = ("_closing", "_send", "form", "model_name", "request_id", "started", "wire")
+    __slots__ = ("_closing", "_names_instance", "_send", "form", "model_name", "request_id", "started", "wire")
 
     def __init__(
         self,
@@ -38,8 +39,10 @@ class Client:
         closing: bool = False,
         form: Form = "openai",
         wire: Wire | None = None,
+        names_instance: bool = True,
     ) -> None:
         self._closing = closing
+        self._names_instance = names_instance
         self.form: Form = form
         self._send = send
         self.wire = wire
@@ -60,7 +63,7 @@ class Client:
             headers.append((b"request-id", self.request_id))  # where its clients look
         if self._closing:
             headers.append((b"connection", b"close"))
-        if instance is not None:
+        if self._names_instance and instance is not None:
             headers.append((b"x-evenload-instance", instance.encode("utf-8")))
         return headers
 
@@ -91,10 +94,10 @@ class Client:
         await self.start(status, headers, instance)
         return await self.end(body)
 
-    async def refuse(self, error: ApiError, instance: str | None = None) -> None:
-        """Send an error of Evenload's own."""
+    async def refuse(self, error: ApiError) -> None:
+        """Send an error of Evenload's own: whoever was asked, it is no instance's answer."""
         body = error.body(self.request_id, self.form)
-        await self.answer(error.status, error.headers(body), body, instance)
+        await self.answer(error.status, error.headers(body), body)
 
     def _push_renamed(self, data: bytes) -> None:
         assert self.wire is not None

@@ -147,13 +147,13 @@ class Exchange:
         if verdict.kind in _LOAD:
             # An engine knows its own queue only, and a provider's words may name the account.
             wait_s = self._dispatcher.retry_after_s(plan.ask.model)
-            await client.refuse(_come_back(verdict, failure.status, wait_s), failure.instance)
+            await client.refuse(_come_back(verdict, failure.status, wait_s))
         elif failure.status >= 400 and failure.body and verdict.cause not in _UNSAID:
             await client.answer(failure.status, failure.headers, failure.body, failure.instance)
         elif verdict is OVER_TIME:
             await client.refuse(OVER)
         else:
-            await client.refuse(_own_error(verdict, failure.status), failure.instance)
+            await client.refuse(_own_error(verdict, failure.status))
 
 
 def _telling(failures: list[Failure]) -> Failure:

@@ -62,12 +62,13 @@ class Proxy:
         limits: of the body; the rest is for models whose pool has none of its own.
         gate: bounds the requests of the whole router; None does not.
         keys: of the clients that are served; None serves everybody.
+        names_instance: answers say which instance gave them, in `x-evenload-instance`.
         bodies: bounds the bytes of bodies that are held; None for a bound that is never reached.
         clock: monotonic, seconds; for durations that are reported, and rates.
         rng: for back-off jitter.
 
     Attributes:
-        limits, gate, keys, bodies: as given; may be replaced at any time.
+        limits, gate, keys, bodies, names_instance: as given; may be replaced at any time.
         leaving: answers ask the client to close the connection, so that none is in use when the listener goes.
     """
 
@@ -80,6 +81,7 @@ class Proxy:
         gate: Gate | None = None,
         keys: ClientKeys | None = None,
         bodies: HeldBodies | None = None,
+        names_instance: bool = True,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
@@ -90,6 +92,7 @@ class Proxy:
         self._clock = clock
         self.keys = keys
         self.bodies = bodies or HeldBodies(sys.maxsize)
+        self.names_instance = names_instance
         self.leaving = False
         self._exchange = Exchange(dispatcher, clock, rng or random.Random())
 
@@ -115,7 +118,14 @@ class Proxy:
         headers = scope["headers"]
         by_name = dict(headers)  # the last of each name
         request_id = own_request_id(by_name)
-        client = Client(send, request_id, closing=self.leaving, form=endpoint.form, wire=wire_of(scope))
+        client = Client(
+            send,
+            request_id,
+            closing=self.leaving,
+            form=endpoint.form,
+            wire=wire_of(scope),
+            names_instance=self.names_instance,
+        )
         held: HeldBody | None = None
         try:
             if self.keys is not None:

@@ -18,7 +18,15 @@ from evenload.settings.scoring import scoring_configs
 
 # Of the sections that a router reads; the pools are all taken over.
 _APPLIED = frozenset(
-    {"max_body_bytes", "max_held_body_bytes", "keys_file", "admin_keys_file", "admission", "stale_view_ms"}
+    {
+        "max_body_bytes",
+        "max_held_body_bytes",
+        "instance_header",
+        "keys_file",
+        "admin_keys_file",
+        "admission",
+        "stale_view_ms",
+    }
 )
 _SECTIONS = ("kafka", "router", "collector", "log")
 
@@ -103,6 +111,7 @@ def reload(router: Router, settings: Settings, environ: dict[str, str]) -> list[
         keys.inherit(proxy.keys)
     proxy.keys = keys
     proxy.limits = limits_of(settings)
+    proxy.names_instance = settings.router.instance_header
     proxy.bodies.bytes_max = settings.router.max_held_body_bytes
     bounds = admission_of(settings.router.admission)
     if proxy.gate is not None and bounds is not None:

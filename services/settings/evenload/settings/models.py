@@ -69,6 +69,11 @@ class RouterSettings(Section):
         64 * 1024, ge=1024, le=1024**2, description="Largest head of a request, without its URL; else 431."
     )
     max_url_bytes: int = Field(8192, ge=256, le=1024**2, description="Longest URL; else 414.")
+    instance_header: bool = Field(
+        True,
+        description="Whether an instance's answer says in `x-evenload-instance` which one gave it: by its id, which is "
+        "host and port of its URL if it has no other. The router's own errors never do.",
+    )
     keys_file: Path | None = Field(
         None,
         description="File of client keys (`evenload keys new`), read again at SIGHUP; with it only their requests are "
