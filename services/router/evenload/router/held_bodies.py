@@ -4,8 +4,8 @@ A body has to be kept until its request is over, for another instance may have t
 once a body has come; so this counts bytes from the head on. A body that came in one piece with its head is not counted:
 it is at most what one read of a socket gives, and gates bound how many there are.
 
-A told length counts at once, before any of it has been read, a chunked body as it comes. What is counted is the body
-itself; while it is joined, renamed and sent there can be a copy of it.
+Bytes count as they come: a length that was only told takes nobody's room, but is refused at once if it does not fit.
+What is counted is the body itself; while it is joined, renamed and sent there can be a copy of it.
 """
 
 from .admission import Shed
@@ -49,20 +49,25 @@ class HeldBody:
         self._all = bodies
         self._bytes = 0
 
+    def fit(self, size: int) -> None:
+        """See that a body of `size` bytes has room now.
+
+        Raises:
+            Shed: it has not.
+        """
+        bodies = self._all
+        if bodies.bytes_held + size - self._bytes > bodies.bytes_max:
+            bodies.shed += 1
+            raise Shed("held_bytes", RETRY_AFTER_S)
+
     def reach(self, size: int) -> None:
-        """Count the body as `size` bytes long, if it does not count as longer already.
+        """Count the body as `size` bytes long, which it has grown to.
 
         Raises:
             Shed: there is no room; it counts as before.
         """
-        more = size - self._bytes
-        if more <= 0:
-            return
-        bodies = self._all
-        if bodies.bytes_held + more > bodies.bytes_max:
-            bodies.shed += 1
-            raise Shed("held_bytes", RETRY_AFTER_S)
-        bodies.bytes_held += more
+        self.fit(size)
+        self._all.bytes_held += size - self._bytes
         self._bytes = size
 
     def release(self) -> None:

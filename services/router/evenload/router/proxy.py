@@ -238,7 +238,7 @@ async def _read_body(headers: dict[bytes, bytes], receive: Receive, limit: int, 
     if length is not None:
         if len(length) > 15 or int(length) > limit:
             raise _too_large(limit)
-        held.reach(int(length))
+        held.fit(int(length))
     message = await receive()
     if message["type"] != "http.request":
         raise _ClientLeft
@@ -246,6 +246,7 @@ async def _read_body(headers: dict[bytes, bytes], receive: Receive, limit: int, 
     if not message.get("more_body", False):
         if len(first) > limit:
             raise _too_large(limit)
+        held.reach(len(first))
         return first
     return await _read_rest(first, receive, limit, held)
 
@@ -266,6 +267,7 @@ async def _read_rest(first: bytes, receive: Receive, limit: int, held: HeldBody)
             break
     if size > limit:
         raise _too_large(limit)
+    held.reach(size)
     return b"".join(chunks)
 
 
