@@ -111,13 +111,14 @@ class _Scorer:
 
 
 async def serve(count: int, begin: Any = lambda: None, end: Any = lambda: None) -> float:
-    """Serve so many requests; returns the seconds they took, between `begin` and `end`."""
+    """Serve so many requests, CLIENTS or more; returns the seconds they took, between `begin` and `end`."""
     loop = asyncio.get_running_loop()
     router = build(Settings.model_validate(_SETTINGS), {})
     for upstream in router.dispatcher.upstreams.values():
+        upstream._idle_seconds = 3600.0  # nobody listens at their addresses
         for _ in range(CLIENTS):
             upstream.put_back(_engine(loop, upstream))
-    config = uvicorn.Config(router.front, http=HttpProtocol, lifespan="off", log_config=None, interface="asgi3")
+    config = uvicorn.Config(router.front, http=HttpProtocol, lifespan="off", log_config=None, proxy_headers=False)
     config.load()
     server = uvicorn.Server(config)
     scorer = _Scorer(router.dispatcher)
@@ -131,9 +132,9 @@ async def serve(count: int, begin: Any = lambda: None, end: Any = lambda: None) 
             served += 1
             if served % BATCH == 0:
                 scorer.score()
-            if served < count:
+            if served + CLIENTS <= count:  # the others are under way
                 loop.call_soon(protocol.data_received, _REQUEST)
-            elif not over.done():
+            elif served == count:
                 over.set_result(None)
 
         protocol = HttpProtocol(config, server.server_state, {}, loop)
