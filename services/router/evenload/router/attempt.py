@@ -99,19 +99,20 @@ class Attempt:
                 if not self._ending.cause:
                     self._ending.cause = "client_left" if self._watch.client_left else "cancelled"
                 if self._stream is not None and self._client.started and not self._watch.client_left:
-                    await _break_off_in_time(self._stream, leaving.MESSAGE, leaving.CODE)
+                    verdict = Verdict("client_gone", self._ending.cause, None, False)
+                    await _end_in_time(self._stream, verdict, leaving.MESSAGE, leaving.CODE)
                 raise
             verdict = _timed_out(limit)
         except UpstreamError as error:
             verdict = _verdict_of(error)
         if not self._client.started:
             return self._fail(verdict)
-        self._ending.note(verdict)
-        if self._stream is not None:
-            if verdict is OVER_TIME:
-                await _break_off_in_time(self._stream, OVER_MESSAGE, OVER_CODE)
-            else:
-                await self._stream.break_off()
+        if self._stream is None:
+            self._ending.note(verdict)
+        elif verdict is OVER_TIME:
+            await _end_in_time(self._stream, verdict, OVER_MESSAGE, OVER_CODE)
+        else:
+            await self._stream.interrupted(verdict)
         return None
 
     def _finish(self) -> None:
@@ -219,11 +220,11 @@ class Attempt:
 _OK = Verdict("ok", "")
 
 
-async def _break_off_in_time(stream: Stream, message: str, code: str) -> None:
+async def _end_in_time(stream: Stream, verdict: Verdict, message: str, code: str) -> None:
     """Tell the client why its stream ends here; one that does not read is not waited for."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(leaving.TELL_S):
-            await stream.break_off(message, code)
+            await stream.interrupted(verdict, message, code)
 
 
 async def _beginning(response: Response, limit: int) -> tuple[bytes, bool]:

@@ -5,12 +5,10 @@ connection says `pause`, and the engine's socket is not read until `resume`: so 
 two transports hold, and the engine feels it. Nothing is waited for from the engine meanwhile.
 """
 
-from collections.abc import Callable
-
 from .client import Client
+from .patience import Patience
 from .sse import SseObserver
 from .upstream import Response
-from .watch import Watch
 
 
 class Relay:
@@ -20,32 +18,20 @@ class Relay:
         response: where it comes from.
         client: where it goes to; has a wire.
         observer: sees all of it.
-        watch: whose deadline for the next byte moves.
-        idle_s: between bytes.
-        on_content: called after the first content, if that has not been seen yet; None else.
+        patience: with the engine.
     """
 
-    __slots__ = ("_client", "_feed", "_idle_s", "_observer", "_on_content", "_paused", "_push", "_response", "_watch")
+    __slots__ = ("_client", "_feed", "_look", "_patience", "_paused", "_push", "_response", "_wait")
 
-    def __init__(
-        self,
-        response: Response,
-        client: Client,
-        observer: SseObserver,
-        watch: Watch,
-        *,
-        idle_s: float,
-        on_content: Callable[[], None] | None,
-    ) -> None:
+    def __init__(self, response: Response, client: Client, observer: SseObserver, patience: Patience) -> None:
         self._response = response
         self._client = client
         self._push = client.pusher()
-        self._observer = observer
         self._feed = observer.feed
-        self._watch = watch
-        self._idle_s = idle_s
+        self._patience = patience
+        self._look = patience.look
+        self._wait = patience.wait
         self._paused = False
-        self._on_content = on_content  # until then the limit of the first token goes on
 
     async def run(self) -> None:
         """Return at the end of the stream.
@@ -57,8 +43,7 @@ class Relay:
         assert wire is not None
         wire.source = self
         try:
-            if self._on_content is None:
-                self._watch.limit(self._idle_s, "idle")
+            self._wait()
             await self._response.pipe(self.take)
         finally:
             wire.source = None
@@ -66,23 +51,19 @@ class Relay:
     def take(self, data: bytes) -> None:
         """Pass on what came."""
         self._feed(data)
-        if self._on_content is not None and self._observer.content_started:
-            self._on_content()
-            self._on_content = None
-        if self._on_content is None and not self._paused:  # what was read before the pause may come after it
-            self._watch.limit(self._idle_s, "idle")
+        self._look()
+        if not self._paused:  # what was read before the pause may come after it
+            self._wait()
         self._push(data)
 
     def pause(self) -> None:
         """The client does not read."""
         self._paused = True
-        if self._on_content is None:
-            self._watch.unlimit()
+        self._patience.rest()
         self._response.pause()
 
     def resume(self) -> None:
         """It reads again."""
         self._paused = False
-        if self._on_content is None:
-            self._watch.limit(self._idle_s, "idle")
+        self._wait()
         self._response.resume()

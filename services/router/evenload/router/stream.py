@@ -12,6 +12,7 @@ from .client import Client
 from .ending import Ending
 from .headers import response_headers
 from .limits import Limits
+from .patience import Patience
 from .relay import Relay
 from .request import Failure
 from .sse import SseObserver, error_payload
@@ -67,15 +68,31 @@ class Stream:
             return failure
         headers = response_headers(self._response.headers, with_length=False)
         await self._client.start(self._response.status, headers, self._instance)
-        self._look()
-        self._watch.unlimit()
+        patience = Patience(
+            self._observer, self._watch, idle_s=self._limits.idle_s, on_content=self._ending.first_token
+        )
+        patience.look()
+        patience.rest()
         await self._client.write(held)
         if not ended:
-            await self._relay()
+            await self._relay(patience)
         await self._end()
         return None
 
-    async def break_off(self, message: str = BROKEN_OFF, code: str | None = None) -> None:
+    async def interrupted(self, verdict: Verdict, message: str = BROKEN_OFF, code: str | None = None) -> None:
+        """Something ended it after its head had been sent.
+
+        Args:
+            verdict: what.
+            message: for the client, if it has not been told of an error yet.
+            code: likewise; None for that of the verdict.
+        """
+        if self._observer.error is not None and self._observer.at_boundary:
+            return await self._end()  # it says what happened, and no second error may follow
+        self._ending.note(verdict)
+        return await self._break_off(message, code)
+
+    async def _break_off(self, message: str = BROKEN_OFF, code: str | None = None) -> None:
         """Tell the client that the answer is not whole: by an event where one fits, else by an unfinished body."""
         observer, ending = self._observer, self._ending
         if not observer.at_boundary:
@@ -115,31 +132,22 @@ class Stream:
             return Failure(verdict, self._instance)
         return None
 
-    async def _relay(self) -> None:
-        observer, idle_s = self._observer, self._limits.idle_s
+    async def _relay(self, patience: Patience) -> None:
+        observer = self._observer
         if self._client.wire is not None:
-            first = self._look if self._ending.ttft_ms is None else None
-            await Relay(self._response, self._client, observer, self._watch, idle_s=idle_s, on_content=first).run()
+            await Relay(self._response, self._client, observer, patience).run()
             return observer.close()
-        read, send, feed, watch = self._response.read_chunk, self._client.write, observer.feed, self._watch
+        read, send, feed = self._response.read_chunk, self._client.write, observer.feed
         while True:
-            if self._ending.ttft_ms is not None:
-                watch.limit(idle_s, "idle")  # until the first content its own limit goes on
+            patience.wait()
             chunk = await read()
             if not chunk:
                 break
             feed(chunk)
-            if self._ending.ttft_ms is None:
-                self._look()
-            else:
-                watch.unlimit()
+            patience.look()
+            patience.rest()
             await send(chunk)
         return observer.close()
-
-    def _look(self) -> None:
-        if self._observer.content_started:
-            self._watch.unlimit()
-            self._ending.first_token()
 
     async def _end(self) -> None:
         observer, ending = self._observer, self._ending
@@ -154,7 +162,7 @@ class Stream:
         else:
             ending.note(self._cut())
             if not observer.done:
-                return await self.break_off()
+                return await self._break_off()
         await self._client.end()
         return None
 

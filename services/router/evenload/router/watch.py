@@ -64,6 +64,7 @@ class Watch:
         "_cancels",
         "_deadline_s",
         "_expired",
+        "_left_s",
         "_limit",
         "_listener",
         "_now_s",
@@ -84,6 +85,7 @@ class Watch:
         self._receive = receive
         self._listener: asyncio.Task[None] | None = None
         self._deadline_s = math.inf
+        self._left_s = math.inf
         self._limit: Limit = "idle"
         self._expired: Limit | None = None
         self._cancels = 0
@@ -107,6 +109,18 @@ class Watch:
     def unlimit(self) -> None:
         """Nothing is waited for from the upstream now."""
         self._deadline_s = math.inf
+
+    def suspend(self) -> None:
+        """As `unlimit`, until `go_on`; of no effect where nothing is limited."""
+        if self._deadline_s < math.inf:
+            self._left_s = self._deadline_s - self._now_s()
+            self._deadline_s = math.inf
+
+    def go_on(self) -> None:
+        """Go on with what was left when the limit was suspended, if it is."""
+        if self._left_s < math.inf:
+            self._deadline_s = self._now_s() + self._left_s
+            self._left_s = math.inf
 
     def look(self, now_s: float) -> None:
         """Interrupt if the deadline has passed; listen for the client's leaving from the first look on."""

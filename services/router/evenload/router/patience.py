@@ -1,0 +1,59 @@
+"""How long the next bytes of a stream that is being passed on are waited for.
+
+| so far                      | limit                                                             |
+|-----------------------------|-------------------------------------------------------------------|
+| no content, error or finish | what is left of the first token's, from when the request was sent |
+| one of them                 | `idle_s` from the last bytes                                      |
+
+While the client does not read, nothing is waited for.
+"""
+
+from collections.abc import Callable
+
+from .sse import SseObserver
+from .watch import Watch
+
+
+class Patience:
+    """Of one stream, whose limit of the first token runs already.
+
+    Args:
+        observer: has seen all that came.
+        watch: of the request's task.
+        idle_s: between bytes.
+        on_content: called when the first content has been seen.
+    """
+
+    __slots__ = ("_idle_s", "_observer", "_on_content", "_settled", "_watch")
+
+    def __init__(self, observer: SseObserver, watch: Watch, *, idle_s: float, on_content: Callable[[], None]) -> None:
+        self._observer = observer
+        self._watch = watch
+        self._idle_s = idle_s
+        self._on_content: Callable[[], None] | None = on_content
+        self._settled = False
+
+    def look(self) -> None:
+        """The observer has seen more."""
+        observer = self._observer
+        if self._on_content is not None:
+            if observer.content_started:
+                self._on_content()
+                self._on_content = None
+                self._settled = True
+            else:
+                self._settled = observer.error is not None or observer.finished
+
+    def wait(self) -> None:
+        """From now on the next bytes are waited for."""
+        if self._settled:
+            self._watch.limit(self._idle_s, "idle")
+        else:
+            self._watch.go_on()
+
+    def rest(self) -> None:
+        """They are not: the client has to read first."""
+        if self._settled:
+            self._watch.unlimit()
+        else:
+            self._watch.suspend()

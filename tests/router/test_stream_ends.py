@@ -1,0 +1,112 @@
+"""Streams that do not end as they should: nobody waits without a limit, and a whole answer is not called half."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+
+from evenload.router.fake_wire import (
+    DONE,
+    END,
+    SSE_HEAD,
+    Stall,
+    chunk,
+    content,
+    error_frame,
+    finish,
+    role,
+    sse,
+)
+from evenload.router.fakes import post
+from evenload.router.limits import Limits
+from evenload.router.upstream import Upstream
+from tests.router.stage import GOOD, STREAM, events, stage, until
+
+FOREVER_S = 20.0
+LONG = role() * 600  # more than is held back: let through before there is content
+assert len(LONG) > Limits().hold_bytes_max
+
+
+def silent_after(*frames: bytes) -> list[Any]:
+    return [*sse(*frames, end=False), Stall()]
+
+
+# Let through before content: the first token's limit goes on, then the idle one.
+
+
+@pytest.mark.parametrize(
+    ("frames", "kind", "cause", "limits"),
+    [
+        ([LONG], "timeout", "first_token", Limits(first_token_s=0.3)),
+        ([finish()], "timeout", "idle", Limits(idle_s=0.3)),
+        ([LONG, finish()], "timeout", "idle", Limits(idle_s=0.3)),
+    ],
+    ids=["nothing yet", "a finish", "a finish later"],
+)
+async def test_a_stream_let_through_before_content_is_not_waited_for_without_a_limit(
+    frames: list[bytes], kind: str, cause: str, limits: Limits
+) -> None:
+    async with stage(silent_after(*frames), GOOD, limits=limits) as s, asyncio.timeout(FOREVER_S):
+        got = await post(s.url, STREAM)
+        assert (events(got)[-1]["error"]["code"], got.whole) == (cause, True)
+        assert s.ends == [("a", kind, cause)]
+        await until(lambda: s.engines[0].aborts == 1)
+
+
+@pytest.mark.parametrize(
+    ("frames", "kind", "cause"),
+    [
+        ([error_frame(400, "bad")], "rejected", "http_400"),
+        ([LONG, error_frame(400, "bad")], "rejected", "http_400"),
+        ([LONG, error_frame(500, "boom")], "stream_error", "http_500"),
+        ([content("x"), error_frame(500, "boom")], "stream_error", "http_500"),
+    ],
+)
+async def test_silence_after_an_error_ends_the_stream_without_a_second_one(
+    frames: list[bytes], kind: str, cause: str
+) -> None:
+    limits = Limits(idle_s=0.3)
+    async with stage(silent_after(*frames), GOOD, limits=limits) as s, asyncio.timeout(FOREVER_S):
+        got = await post(s.url, STREAM)
+        assert (got.body, got.whole) == (b"".join(frames), True)
+        assert s.ends == [("a", kind, cause)]
+
+
+async def test_the_first_tokens_limit_counts_from_the_sending_whatever_was_let_through() -> None:
+    ping: list[Any] = [chunk(b": wait\n\n"), Stall(0.03)]
+    async with stage([SSE_HEAD, chunk(LONG), *(ping * 600)], limits=Limits(first_token_s=0.4)) as s:
+        began_s = time.monotonic()
+        got = await post(s.url, STREAM)
+        assert events(got)[-1]["error"]["code"] == "first_token"
+        assert time.monotonic() - began_s < 5.0  # of the 18 that the pings go on
+
+
+async def test_content_after_what_was_let_through_puts_the_idle_limit_in_its_place() -> None:
+    slow = [SSE_HEAD, chunk(LONG), *[chunk(content("x")), Stall(0.5)] * 2, chunk(finish() + DONE), END]
+    async with stage(slow, limits=Limits(first_token_s=0.4)) as s:
+        assert (await post(s.url, STREAM)).body.endswith(finish() + DONE)
+        assert s.ends == [("a", "ok", "")]
+        assert s.dispatcher.leases[0].first_token_ms is not None
+
+
+async def test_a_client_that_does_not_read_uses_up_nothing_of_the_first_tokens_time() -> None:
+    comment = chunk(b": " + b"x" * 60_000 + b"\n\n")
+    script = [SSE_HEAD, *([comment] * 400), chunk(content("x") + finish() + DONE), END]
+    async with stage(script, limits=Limits(first_token_s=1.5)) as s:
+        client = Upstream(s.url)
+        got = await client.request("POST", b"/v1/chat/completions", [], json.dumps(STREAM).encode())
+        written = -1
+        while written != s.engines[0].written_bytes:  # until it stands still
+            written = s.engines[0].written_bytes
+            await asyncio.sleep(0.2)
+        assert written < 20_000_000  # of 24 MB
+        await asyncio.sleep(1.6)
+        tail = b""
+        while part := await got.read_chunk():
+            tail = tail[-1000:] + part
+        assert tail.endswith(finish() + DONE)
+        got.release()
+        client.close()
+        await until(lambda: s.ends == [("a", "ok", "")])
