@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from evenload.router import fake_protocols as wire
 from evenload.router.fake_wire import (
     DONE,
     END,
     SSE_HEAD,
+    Cut,
+    Reset,
     Stall,
     chunk,
     content,
@@ -22,7 +25,8 @@ from evenload.router.fake_wire import (
 from evenload.router.fakes import post
 from evenload.router.limits import Limits
 from evenload.router.upstream import Upstream
-from tests.router.stage import GOOD, STREAM, events, stage, until
+from tests.router.stage import GOOD, GOOD_BODY, STREAM, events, stage, until
+from tests.router.test_endpoints import ASKED, Protocol, each_protocol
 
 FOREVER_S = 20.0
 LONG = role() * 600  # more than is held back: let through before there is content
@@ -110,3 +114,61 @@ async def test_a_client_that_does_not_read_uses_up_nothing_of_the_first_tokens_t
         got.release()
         client.close()
         await until(lambda: s.ends == [("a", "ok", "")])
+
+
+# After the API's own end of a whole answer: what the upstream does then is no failure of the answer.
+
+
+@each_protocol
+@pytest.mark.parametrize("then", [Stall(), Cut(), Reset(), b"garbage\r\n"], ids=["silence", "FIN", "RST", "no HTTP"])
+async def test_a_whole_answer_is_whole_however_its_connection_ends(p: Protocol, then: Any) -> None:
+    script = [*sse(p.whole, end=False), Stall(0.05), then, *([] if isinstance(then, Cut | Reset) else [Stall()])]
+    async with stage([script, script], limits=Limits(idle_s=0.3)) as s:
+        for _ in range(2):
+            got = await post(s.url, ASKED, path=p.path)
+            assert (got.status, got.body, got.whole) == (200, p.whole, True)
+        assert s.ends == [("a", "ok", "")] * 2
+        assert [lease.end["output_tokens"] for lease in s.dispatcher.leases] == [2, 2]
+        assert s.engines[0].connections == 2  # the first one is not used again
+
+
+async def test_the_last_chunk_is_not_waited_for_as_long_as_for_text() -> None:
+    async with stage(silent_after(GOOD_BODY), limits=Limits(idle_s=60.0)) as s, asyncio.timeout(FOREVER_S):
+        assert (await post(s.url, STREAM)).body == GOOD_BODY
+
+
+async def test_a_connection_whose_last_chunk_comes_a_little_later_is_used_again() -> None:
+    async with stage([*sse(GOOD_BODY, end=False), Stall(0.2), END]) as s:
+        for _ in range(2):
+            assert (await post(s.url, STREAM)).body == GOOD_BODY
+        assert s.engines[0].connections == 1
+
+
+@pytest.mark.parametrize("then", [Stall(), Cut(), Reset()], ids=["silence", "FIN", "RST"])
+@pytest.mark.parametrize(
+    "frames", [(content("x"), DONE), (content("x"), finish())], ids=["no finish reason", "no [DONE]"]
+)
+async def test_an_end_without_a_finish_or_a_finish_without_the_end_stays_a_failure(
+    frames: tuple[bytes, ...], then: Any
+) -> None:
+    async with stage([*sse(*frames, end=False), Stall(0.05), then], limits=Limits(idle_s=0.3)) as s:
+        got = await post(s.url, STREAM)
+        assert "error" in events(got)[-1]
+        assert s.ends[0][1] in ("timeout", "upstream_cut")
+
+
+async def test_two_pictures_are_not_whole_after_the_first() -> None:
+    one = wire.event("image_generation.completed", b64_json="AAAA")
+    asked = {**ASKED, "n": 2}
+    for frames, ends in ((one, ("a", "upstream_cut", "eof")), (one + one, ("a", "ok", ""))):
+        async with stage([*sse(frames, end=False), Stall(0.05), Cut()]) as s:
+            got = await post(s.url, asked, path="/v1/images/generations")
+            assert (b"not complete" in got.body) is (ends[1] != "ok")
+            assert s.ends == [ends]
+
+
+async def test_a_deadline_after_a_whole_answer_is_no_failure_either() -> None:
+    async with stage(silent_after(GOOD_BODY), limits=Limits(idle_s=60.0)) as s:
+        got = await post(s.url, STREAM, (b"x-request-timeout-ms", b"300"))
+        assert (got.body, got.whole) == (GOOD_BODY, True)
+        assert s.ends == [("a", "ok", "")]

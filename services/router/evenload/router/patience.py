@@ -1,9 +1,10 @@
 """How long the next bytes of a stream that is being passed on are waited for.
 
-| so far                      | limit                                                             |
-|-----------------------------|-------------------------------------------------------------------|
-| no content, error or finish | what is left of the first token's, from when the request was sent |
-| one of them                 | `idle_s` from the last bytes                                      |
+| so far                               | limit                                                                |
+|--------------------------------------|----------------------------------------------------------------------|
+| no content, error or finish          | what is left of the first token's, from when the request was sent    |
+| one of them                          | `idle_s` from the last bytes                                         |
+| a whole answer and the API's own end | `LAST_CHUNK_S`; with its last chunk the connection can be used again |
 
 While the client does not read, nothing is waited for.
 """
@@ -12,6 +13,8 @@ from collections.abc import Callable
 
 from .sse import SseObserver
 from .watch import Watch
+
+LAST_CHUNK_S = 1.0  # engines write it right behind the end
 
 
 class Patience:
@@ -43,6 +46,8 @@ class Patience:
                 self._settled = True
             else:
                 self._settled = observer.error is not None or observer.finished
+        if observer.done and observer.ended:
+            self._idle_s = min(self._idle_s, LAST_CHUNK_S)
 
     def wait(self) -> None:
         """From now on the next bytes are waited for."""

@@ -102,6 +102,11 @@ class SseObserver(ABC):
         return self.done
 
     @property
+    def ended(self) -> bool:
+        """Whether the answer is whole and its end mark has been seen: what may still come is nothing of it."""
+        return self.done and self.finished
+
+    @property
     def output_tokens(self) -> int:
         """Completion tokens from usage; without one, the number of content frames stands in."""
         return self.content_chunks if self.completion_tokens is None else self.completion_tokens

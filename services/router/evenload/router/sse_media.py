@@ -25,16 +25,16 @@ _decode = msgspec.json.Decoder(_Event).decode
 class MediaObserver(ChatObserver):
     """Watches one stream of named events or of chunks."""
 
-    __slots__ = ("_over",)
+    __slots__ = ("_overs",)
 
     def __init__(self, choices: int = 1) -> None:
         super().__init__(choices)
-        self._over = False
+        self._overs = 0
 
     @property
     def finished(self) -> bool:
-        """Whether the last event has come, or every choice has had its finish reason."""
-        return self._over or super().finished
+        """Whether a last event has come, or every choice has had its finish reason."""
+        return self._overs > 0 or super().finished
 
     def _payload(self, payload: bytes, *, is_error: bool = False) -> None:
         super()._payload(payload, is_error=is_error)
@@ -47,8 +47,12 @@ class MediaObserver(ChatObserver):
         if not isinstance(event.type, str):
             return
         if event.type.endswith(_ENDS):
-            self._over = True
+            self._note_over()
             if isinstance(event.usage, dict):
                 self.prompt_tokens = count_of(event.usage.get("input_tokens"), self.prompt_tokens)
                 self.completion_tokens = count_of(event.usage.get("output_tokens"), self.completion_tokens)
         self._content()
+
+    def _note_over(self) -> None:
+        self._overs += 1
+        self.done = self.done or self._overs >= self._choices

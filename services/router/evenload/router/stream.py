@@ -80,15 +80,16 @@ class Stream:
         return None
 
     async def interrupted(self, verdict: Verdict, message: str = BROKEN_OFF, code: str | None = None) -> None:
-        """Something ended it after its head had been sent.
+        """Something ended it after its head had been sent: maybe only what should follow a whole answer.
 
         Args:
             verdict: what.
             message: for the client, if it has not been told of an error yet.
             code: likewise; None for that of the verdict.
         """
-        if self._observer.error is not None and self._observer.at_boundary:
-            return await self._end()  # it says what happened, and no second error may follow
+        observer = self._observer
+        if observer.ended or (observer.error is not None and observer.at_boundary):
+            return await self._end()  # whole, or told already what happened
         self._ending.note(verdict)
         return await self._break_off(message, code)
 
