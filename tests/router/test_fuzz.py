@@ -122,6 +122,7 @@ def test_any_bytes_split_anywhere_are_seen_as_when_they_come_at_once(
     monkeypatch: pytest.MonkeyPatch, frame_bytes_max: int, kind: type[SseObserver]
 ) -> None:
     monkeypatch.setattr(sse, "FRAME_BYTES_MAX", frame_bytes_max)
+    monkeypatch.setattr(sse, "_END_BYTES", min(sse._END_BYTES, frame_bytes_max // 2))
 
     @often
     @given(STREAMS, st.lists(st.integers(0, 10_000), max_size=30))

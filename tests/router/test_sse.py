@@ -377,3 +377,78 @@ def test_a_response_whose_last_event_is_huge_is_finished_when_that_is_over(piece
         observer.feed(data[start : start + size])
     observer.close()
     assert (observer.finished, observer.oversized_frames) == (True, 1)
+
+
+LONG = "x" * (FRAME_BYTES_MAX + 10)
+PICTURE = {"b64_json": LONG, "background": "opaque", "usage": {"input_tokens": 1, "input_tokens_details": {}}}
+
+
+def written(name: str, fields: dict[str, object], *, form: str, type_last: bool) -> bytes:
+    """An event in the ways in which it may be written."""
+    whole = {**fields, "type": name} if type_last else {"type": name, **fields}
+    data = json.dumps(whole, separators=(",", ":") if form == "tight" else None)
+    before = {"plain": f"event: {name}\ndata: ", "tight": f"event:{name}\ndata:", "data only": "data: "}[form]
+    return (before + data + "\n\n").encode()
+
+
+@pytest.mark.parametrize("size", [10**9, 65_536, 1000])
+@pytest.mark.parametrize("type_last", [False, True])
+@pytest.mark.parametrize("form", ["plain", "tight", "data only"])
+@pytest.mark.parametrize(
+    ("of", "name", "fields", "error"),
+    [
+        (ResponsesObserver, "response.completed", {"response": {"output": LONG}}, None),
+        (ResponsesObserver, "response.incomplete", {"response": {"output": LONG}}, None),
+        (ResponsesObserver, "response.failed", {"response": {"output": LONG}}, "stream_error"),
+        (MediaObserver, "image_generation.completed", PICTURE, None),
+        (MediaObserver, "image_edit.completed", PICTURE, None),
+        (MediaObserver, "speech.audio.done", {"audio": LONG}, None),
+    ],
+)
+def test_a_last_event_is_known_however_long_it_is_and_however_it_is_written(
+    of: type[SseObserver],
+    name: str,
+    fields: dict[str, object],
+    error: str | None,
+    *,
+    form: str,
+    size: int,
+    type_last: bool,
+) -> None:
+    data = written(name, fields, form=form, type_last=type_last)
+    observer = of()
+    for start in range(0, len(data), size):
+        assert not observer.done
+        observer.feed(data[start : start + size])
+    assert (observer.done, observer.oversized_frames, observer.at_boundary) == (True, 1, True)
+    assert (observer.error and observer.error.verdict.kind) == error
+    assert observer.finished is (error is None)
+
+
+@pytest.mark.parametrize("type_last", [False, True])
+@pytest.mark.parametrize(
+    ("of", "name"),
+    [
+        (ResponsesObserver, "response.output_item.done"),
+        (ResponsesObserver, "response.in_progress"),
+        (MediaObserver, "image_generation.partial_image"),
+    ],
+)
+def test_a_long_event_in_the_middle_is_not_taken_for_the_last(
+    of: type[SseObserver], name: str, *, type_last: bool
+) -> None:
+    told = '"type":"response.completed"\nevent: response.completed\n"type": "image_generation.completed"'
+    fields: dict[str, object] = {"before": told, "item": LONG, "after": told}
+    observer = observe(written(name, fields, form="plain", type_last=type_last), of=of)
+    assert (observer.done, observer.finished, observer.error) == (False, False, None)
+
+
+def test_a_finish_reason_in_a_huge_frame_counts_where_it_can_only_be_of_the_one_choice() -> None:
+    choice = {"index": 0, "delta": {"content": LONG}, "finish_reason": "stop"}
+    huge = frame({"choices": [choice]})
+    for asked, finished in ((1, True), (2, False)):
+        observer = ChatObserver(asked)
+        observer.feed(huge)
+        assert observer.finished is finished
+    null = frame({"choices": [{**choice, "finish_reason": None}]})
+    assert not observe(null + DONE).finished

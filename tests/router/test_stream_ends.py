@@ -172,3 +172,23 @@ async def test_a_deadline_after_a_whole_answer_is_no_failure_either() -> None:
         got = await post(s.url, STREAM, (b"x-request-timeout-ms", b"300"))
         assert (got.body, got.whole) == (GOOD_BODY, True)
         assert s.ends == [("a", "ok", "")]
+
+
+# Last events that are too long to be looked into.
+
+
+@pytest.mark.parametrize(
+    ("path", "last"),
+    [
+        ("/v1/images/generations", wire.event("image_generation.completed", b64_json="A" * 1_400_000)),
+        ("/v1/responses", wire.response_end("A" * 1_400_000, 3)),
+        ("/v1/responses", wire.response_end("A" * 1_400_000, 3).partition(b"\n")[2]),
+    ],
+    ids=["a picture", "a response", "a response without its event's name"],
+)
+async def test_a_stream_whose_last_event_is_long_is_whole(path: str, last: bytes) -> None:
+    first = wire.response_text("A") if "responses" in path else wire.event("image_generation.partial_image")
+    async with stage(sse(first, last)) as s:
+        got = await post(s.url, ASKED, path=path)
+        assert (got.body == first + last, got.whole) == (True, True)
+        assert s.ends == [("a", "ok", "")]

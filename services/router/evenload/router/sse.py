@@ -6,9 +6,10 @@ Byte scanning was measured first and is slower (six substring searches: 2.6 us) 
 
 What frames mean is in one file per protocol: `sse_chat.py`, `sse_messages.py`, `sse_responses.py`, `sse_media.py`.
 Role-only, empty, comment, keep-alive and unreadable frames are not content. A frame over `FRAME_BYTES_MAX` is not
-looked into, counts as content and is counted.
+looked into, counts as content and is counted; whether it is the last event, or a choice's, its two ends tell.
 """
 
+import re
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -19,7 +20,9 @@ from evenload.api.errors import ApiError
 from .classify import Verdict, classify_error
 
 FRAME_BYTES_MAX = 1024 * 1024
-_HEAD_BYTES = 64  # kept of a frame that is too long: its event's name
+_END_BYTES = 1024  # kept of both ends of a frame that is too long: its type stands before or behind what makes it long
+# An event's name or type. Inside of a JSON string each quote is escaped, so text that speaks of types has none.
+_NAME = re.compile(rb'(?:\A|\n)event:([^\n]*)|"type"\s*:\s*"([\w.]+)"')
 
 
 class _ErrorFrame(msgspec.Struct, gc=False):
@@ -167,7 +170,7 @@ class SseObserver(ABC):
         while (end := partial.find(b"\n\n", scan)) >= 0:
             if self._skipping:
                 self._skipping = False
-                self._passed_oversized(self._long_head)
+                self._passed_oversized(_ends(self._long_head, partial[max(start, end - _END_BYTES) : end]))
             else:
                 self._block(bytes(partial[start:end]))
             start = scan = end + 2
@@ -175,14 +178,14 @@ class SseObserver(ABC):
         if len(partial) > FRAME_BYTES_MAX + 1:
             if not self._skipping:
                 self._skipping = True
-                self._long_head = bytes(partial[:_HEAD_BYTES])
+                self._long_head = bytes(partial[:_END_BYTES])
                 self._oversized()
-            del partial[:-1]
+            del partial[: -_END_BYTES - 1]  # one more: the first LF of the two that end it
 
     def _block(self, block: bytes) -> None:
         if len(block) > FRAME_BYTES_MAX:
             self._oversized()
-            return self._passed_oversized(block[:_HEAD_BYTES])
+            return self._passed_oversized(_ends(block[:_END_BYTES], block[-_END_BYTES:]))
         if block.startswith(b"data: {") and b"\n" not in block:
             return self._payload(block[6:])
         if block.startswith(b"event: "):
@@ -214,8 +217,8 @@ class SseObserver(ABC):
     def _end_mark(self) -> None:  # noqa: B027  not every protocol has one
         """`[DONE]` has come; not every protocol knows it."""
 
-    def _passed_oversized(self, head: bytes) -> None:  # noqa: B027  nor has to know of it
-        """A frame over the limit is over; it began with `head`."""
+    def _passed_oversized(self, ends: bytes) -> None:  # noqa: B027  nor has to know of it
+        """A frame over the limit is over; `ends` is how it began and ended."""
 
     # For protocols.
 
@@ -236,6 +239,15 @@ class SseObserver(ABC):
     def _oversized(self) -> None:
         self.oversized_frames += 1
         self._content()
+
+
+def _ends(head: bytes, tail: bytes | bytearray) -> bytes:
+    return head + b"..." + tail  # what they are cut from is neither a name nor a line
+
+
+def names_in(ends: bytes) -> set[bytes]:
+    """Return an event's name and type from the ends of its frame, perhaps with types of what is in it."""
+    return {(name or kind).strip() for name, kind in _NAME.findall(ends)}
 
 
 def count_of(value: Any, otherwise: int | None) -> int | None:

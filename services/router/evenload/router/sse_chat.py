@@ -48,6 +48,7 @@ TEXT_BYTES_MAX = 65536
 _ASCII = re.compile(rb'[^"\\\x00-\x1f\x80-\xff]{1,%d}' % TEXT_BYTES_MAX).fullmatch
 _PLAIN = re.compile(rb'[^"\\\x00-\x1f]{1,%d}' % TEXT_BYTES_MAX).fullmatch
 _TEXTS = ("content", "reasoning_content", "reasoning")  # what a delta's text may be called
+_REASON = re.compile(rb'"finish_reason"\s*:\s*"(\w+)"').search
 _ABORTED = ("abort", "error")  # finish reasons by which engines say that they gave up
 
 
@@ -86,6 +87,11 @@ class ChatObserver(SseObserver):
 
     def _end_mark(self) -> None:
         self.done = True
+
+    def _passed_oversized(self, ends: bytes) -> None:
+        reason = _REASON(ends) if self._choices == 1 else None  # of several it would not be known which
+        if reason is not None:
+            self._note_finish(0, reason[1].decode())
 
     def _payload(self, payload: bytes, *, is_error: bool = False) -> None:
         try:

@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from .sse import count_of
+from .sse import count_of, names_in
 from .sse_chat import ChatObserver
 
 _ENDS = (".done", ".completed")
+_LONG_ENDS = tuple(end.encode() for end in _ENDS)
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -52,6 +53,11 @@ class MediaObserver(ChatObserver):
                 self.prompt_tokens = count_of(event.usage.get("input_tokens"), self.prompt_tokens)
                 self.completion_tokens = count_of(event.usage.get("output_tokens"), self.completion_tokens)
         self._content()
+
+    def _passed_oversized(self, ends: bytes) -> None:
+        super()._passed_oversized(ends)
+        if any(name.endswith(_LONG_ENDS) for name in names_in(ends)):
+            self._note_over()  # pictures are long
 
     def _note_over(self) -> None:
         self._overs += 1

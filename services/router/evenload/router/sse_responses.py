@@ -11,11 +11,11 @@ import msgspec
 
 from evenload.api.errors import ApiError
 
-from .sse import SseObserver, count_of
+from .sse import SseObserver, count_of, names_in
 
 _TEXTS = ("message", "reasoning")
 _ENDS = ("response.completed", "response.incomplete")
-_LONG_ENDS = tuple(b"event: " + name.encode() for name in _ENDS)
+_FAILED = "response.failed"
 # How codes of errors begin that are about the request. As a status they have none.
 _CLIENTS = ("invalid_", "image_", "unsupported_", "empty_image", "failed_to_download_image")
 
@@ -88,19 +88,25 @@ class ResponsesObserver(SseObserver):
         if isinstance(usage, dict):
             self.prompt_tokens = count_of(usage.get("input_tokens"), self.prompt_tokens)
             self.completion_tokens = count_of(usage.get("output_tokens"), self.completion_tokens)
-        if kind in _ENDS:
-            self.done = True
-        elif kind == "response.failed":
-            self.done = True
-            self._note_error(_typed(response.error) if response.error is not None else {"type": "server_error"})
+        self._note_end(kind, response.error)
 
     @property
     def finished(self) -> bool:
         """Whether the response has ended, and not by failing."""
         return self.done and self.error is None
 
-    def _passed_oversized(self, head: bytes) -> None:
-        self.done = self.done or head.startswith(_LONG_ENDS)  # it repeats the whole answer, which may be long
+    def _passed_oversized(self, ends: bytes) -> None:
+        names = names_in(ends)  # the last event repeats the whole answer, which may be long
+        for kind in (*_ENDS, _FAILED):
+            if kind.encode() in names:
+                self._note_end(kind, None)
+
+    def _note_end(self, kind: Any, error: Any) -> None:
+        if kind in _ENDS:
+            self.done = True
+        elif kind == _FAILED:
+            self.done = True
+            self._note_error(_typed(error) if error is not None else {"type": "server_error"})
 
 
 def _typed(error: Any) -> Any:
