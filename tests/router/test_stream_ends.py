@@ -19,6 +19,7 @@ from evenload.router.fake_wire import (
     content,
     error_frame,
     finish,
+    frame,
     role,
     sse,
 )
@@ -192,3 +193,42 @@ async def test_a_stream_whose_last_event_is_long_is_whole(path: str, last: bytes
         got = await post(s.url, ASKED, path=path)
         assert (got.body == first + last, got.whole) == (True, True)
         assert s.ends == [("a", "ok", "")]
+
+
+# Several prompts in one request.
+
+
+@pytest.mark.parametrize(
+    ("prompt", "n", "choices"),
+    [
+        (["a", "b"], 1, 2),
+        (["a", "b"], 2, 4),
+        ([[1, 2, 3], [4]], 1, 2),
+        (["a"], 1, 1),
+        ([1, 2, 3], 1, 1),
+        ([], 1, 1),
+        ("[", 1, 1),
+        ("a", 2, 2),
+    ],
+)
+async def test_a_stream_is_whole_when_each_prompt_has_all_its_answers(prompt: Any, n: int, choices: int) -> None:
+    def of(index: int, reason: str | None = None) -> bytes:
+        return frame({"choices": [{"index": index, "text": "x", "finish_reason": reason}]})
+
+    frames = [of(index) + of(index, "stop") for index in range(choices)]
+    asked = {"model": "tiny", "stream": True, "prompt": prompt, "n": n}
+    for count in range(1, choices + 1):
+        async with stage(sse(*frames[:count])) as s:
+            got = await post(s.url, asked, path="/v1/completions")
+            assert ("error" in events(got)[-1]) is (count < choices)
+            assert s.ends == [("a", "ok", "") if count == choices else ("a", "upstream_cut", "eof")]
+
+
+async def test_many_prompts_are_counted_whatever_stands_between_them() -> None:
+    body = b'{"model":"tiny","stream":true,"prompt": [ "a, b" ,\n"]"  , "\\"" ]}'
+    one = frame({"choices": [{"index": 1, "text": "x", "finish_reason": "stop"}]})
+    frames = [one.replace(b'"index":1', b'"index":%d' % index) for index in range(3)]
+    for count, kind in ((2, "upstream_cut"), (3, "ok")):
+        async with stage(sse(frame({"choices": [{"index": 0, "text": "x"}]}), *frames[:count])) as s:
+            await post(s.url, body, path="/v1/completions")
+            assert s.ends[0][1] == kind

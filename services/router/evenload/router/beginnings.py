@@ -38,8 +38,10 @@ _WINDOW_BYTES = TURN_BYTES + _AROUND_BYTES
 _USER, _ROLE = b'"user"', b'"role"'
 _STRUCTURE = b"{}[], \t\r\n"
 _NO_KEY = (b"null", b'""')
+_LISTED = (b'"', b"[")  # how a prompt in a list begins
 
 Raw = msgspec.Raw
+_decode_list = msgspec.json.Decoder(list[Raw]).decode
 
 
 class Prompt(msgspec.Struct, kw_only=True, gc=False):
@@ -51,6 +53,14 @@ class Prompt(msgspec.Struct, kw_only=True, gc=False):
     system: Raw = Raw()
     instructions: Raw = Raw()
     prompt_cache_key: Raw = Raw()
+
+
+def prompts_in(prompt: Raw) -> int:
+    """Return how many prompts the member `prompt` has: each gets answers of its own. Tokens are one."""
+    if _cut(prompt, 1) != b"[":
+        return 1
+    first = bytes(memoryview(prompt)[1:_AROUND_BYTES]).lstrip()[:1]
+    return len(_decode_list(prompt)) if first in _LISTED else 1
 
 
 class Beginnings:

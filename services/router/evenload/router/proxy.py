@@ -21,7 +21,7 @@ from evenload.api.keys import ClientKeys, Refused
 
 from . import deadline, trace_context
 from .admission import Gate, Shed
-from .beginnings import SHORTEST_BYTES
+from .beginnings import SHORTEST_BYTES, prompts_in
 from .client import Client, Send
 from .endpoints import ENDPOINTS, Endpoint, form_of
 from .exchange import Exchange, Plan, told_of
@@ -193,7 +193,10 @@ class Proxy:
         )
         if traced:
             sent = trace_context.checked(sent)
-        request = Request(target, sent, body, ask.stream, max(1, int(head.n or 1)), endpoint.observer)
+        choices = max(1, int(head.n or 1))
+        if ask.stream and head.prompt:
+            choices *= prompts_in(head.prompt)
+        request = Request(target, sent, body, ask.stream, choices, endpoint.observer)
         if service is None:
             return Plan(ask, request, prompt_bytes, self.limits, until_s, _present(None, self.gate))
         limits = service.limits or self.limits
