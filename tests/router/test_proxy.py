@@ -306,7 +306,7 @@ async def test_a_cut_inside_a_frame_leaves_the_body_unfinished() -> None:
 
 async def test_a_long_answer_that_is_cut_leaves_the_body_unfinished() -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 300000\r\n\r\n"
-    async with stage([head, b"[" * 200_000, Cut()], GOOD) as s:
+    async with stage([head, b"{" + b" " * 200_000, Cut()], GOOD) as s:
         got = await post(s.url, PLAIN)
         assert (got.status, got.whole) == (200, False)
         assert s.ends == [("a", "upstream_cut", "eof")]

@@ -25,7 +25,7 @@ from .request import Failure, Request
 from .stream import Stream
 from .upstream import BadResponse, ConnectFailed, Response, UpstreamError
 from .watch import Limit, Watch
-from .whole_answer import read_answer
+from .whole_answer import Answer, may_be_object, read_answer
 
 OVER_TIME = Verdict("client_gone", "deadline", None, False)  # the client's own deadline: as if it had left
 # Speech and pictures are not held until they are whole.
@@ -138,7 +138,7 @@ class Attempt:
             content_type = response.header(b"content-type") or b""
             if content_type.startswith(b"text/event-stream"):
                 return await self._streamed(response)
-            if not content_type.startswith(_PASSED_THROUGH):
+            if self._request.wants_object or not content_type.startswith(_PASSED_THROUGH):
                 return await self._whole(response)
         first = await response.read_chunk()  # what breaks before it another instance can make good
         await self._opaque(response, [first] if first else [])
@@ -176,12 +176,18 @@ class Attempt:
             self._watch.limit(self._limits.idle_s, "idle")
             held.append(chunk)
             size += len(chunk)
+        if self._request.wants_object and not may_be_object(b"".join(held)):
+            return self._fail(_NO_OBJECT)
         await self._opaque(response, held)
         return None
 
     async def _complete(self, response: Response, body: bytes) -> Failure | None:
         self._watch.unlimit()
         answer = read_answer(body)
+        if answer is None:
+            if self._request.wants_object:
+                return self._fail(_NO_OBJECT if body.strip() else _EMPTY)
+            answer = Answer()
         self._ending.note(_OK)
         if answer.error is not None:
             verdict, code, _ = classify_error(answer.error)
@@ -218,6 +224,9 @@ class Attempt:
 
 
 _OK = Verdict("ok", "")
+# Answers of 2xx that are none. Who gives them is fast, and must not look healthy for it.
+_EMPTY = Verdict("http_error", "empty_answer")
+_NO_OBJECT = Verdict("http_error", "not_json")
 
 
 async def _end_in_time(stream: Stream, verdict: Verdict, message: str, code: str) -> None:

@@ -29,6 +29,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         reads: the body is a prompt that an engine has to read, so its bytes say how many tokens that is. Where not,
             a request counts as one token and nothing is learned from it.
         begins: engines keep how its prompts begin, and use that again for others that begin alike.
+        gives_object: what is no stream is one JSON object; anything else in a 2xx is a failure.
         rewriter: of the model's name in answers.
         stored: its answers may be asked for in the background, to be fetched later.
     """
@@ -39,6 +40,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     multipart: bool = False
     reads: bool = True
     begins: bool = False
+    gives_object: bool = False
     rewriter: type[NameRewriter] = ModelName
     stored: bool = False
 
@@ -47,15 +49,21 @@ def _plain(name: str) -> Endpoint:
     return Endpoint(name)
 
 
-_COUNT_TOKENS = Endpoint("messages/count_tokens", form="anthropic", reads=False, rewriter=OuterModelName)
+_COUNT_TOKENS = Endpoint(
+    "messages/count_tokens", form="anthropic", reads=False, gives_object=True, rewriter=OuterModelName
+)
 _RERANK, _SCORE = _plain("rerank"), _plain("score")
 
 ENDPOINTS: Final = {
-    "/v1/chat/completions": Endpoint("chat/completions", begins=True),
-    "/v1/completions": Endpoint("completions", begins=True),
-    "/v1/embeddings": _plain("embeddings"),
-    "/v1/responses": Endpoint("responses", ResponsesObserver, begins=True, rewriter=OuterModelName, stored=True),
-    "/v1/messages": Endpoint("messages", MessagesObserver, "anthropic", begins=True, rewriter=OuterModelName),
+    "/v1/chat/completions": Endpoint("chat/completions", begins=True, gives_object=True),
+    "/v1/completions": Endpoint("completions", begins=True, gives_object=True),
+    "/v1/embeddings": Endpoint("embeddings", gives_object=True),
+    "/v1/responses": Endpoint(
+        "responses", ResponsesObserver, begins=True, gives_object=True, rewriter=OuterModelName, stored=True
+    ),
+    "/v1/messages": Endpoint(
+        "messages", MessagesObserver, "anthropic", begins=True, gives_object=True, rewriter=OuterModelName
+    ),
     "/v1/messages/count_tokens": _COUNT_TOKENS,
     "/rerank": _RERANK,
     "/v1/rerank": _RERANK,

@@ -15,6 +15,7 @@ class Request(msgspec.Struct, frozen=True):
         stream: the client wants events.
         choices: how many answers it wants.
         observer: of the events that come.
+        wants_object: a 2xx that is no stream has to be one JSON object.
     """
 
     path: bytes
@@ -23,6 +24,7 @@ class Request(msgspec.Struct, frozen=True):
     stream: bool
     choices: int = 1
     observer: type[SseObserver] = ChatObserver
+    wants_object: bool = False
 
 
 class Failure(msgspec.Struct, frozen=True):

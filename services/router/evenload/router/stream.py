@@ -35,7 +35,17 @@ class Stream:
         instance: where it comes from.
     """
 
-    __slots__ = ("_client", "_ending", "_instance", "_limits", "_observer", "_response", "_watch")
+    __slots__ = (
+        "_client",
+        "_closing",
+        "_ending",
+        "_instance",
+        "_limits",
+        "_observer",
+        "_response",
+        "_unsent",
+        "_watch",
+    )
 
     def __init__(
         self,
@@ -55,6 +65,8 @@ class Stream:
         self._ending = ending
         self._limits = limits
         self._instance = instance
+        self._unsent = True  # something that the observer has seen has not been written yet
+        self._closing = False  # the last part has been written, or waits for the client to read
 
     async def run(self) -> Failure | None:
         """Pass it on; returns the failure if nothing of it has been.
@@ -74,6 +86,7 @@ class Stream:
         patience.look()
         patience.rest()
         await self._client.write(held)
+        self._unsent = False
         if not ended:
             await self._relay(patience)
         await self._end()
@@ -87,8 +100,10 @@ class Stream:
             message: for the client, if it has not been told of an error yet.
             code: likewise; None for that of the verdict.
         """
+        if self._closing:
+            return None
         observer = self._observer
-        if observer.ended or (observer.error is not None and observer.at_boundary):
+        if not self._unsent and (observer.ended or (observer.error is not None and observer.at_boundary)):
             return await self._end()  # whole, or told already what happened
         self._ending.note(verdict)
         return await self._break_off(message, code)
@@ -100,6 +115,7 @@ class Stream:
             return  # the server closes the connection when a response is left unfinished
         ending.note_usage(observer.prompt_tokens, observer.output_tokens)
         error = ApiError(status=502, code=code or ending.cause or ending.kind, message=message)
+        self._closing = True
         await self._client.end(observer.broken_off(error, self._client.request_id))
 
     async def _hold(self) -> tuple[bytes, bool]:
@@ -147,7 +163,9 @@ class Stream:
             feed(chunk)
             patience.look()
             patience.rest()
+            self._unsent = True
             await send(chunk)
+            self._unsent = False
         return observer.close()
 
     async def _end(self) -> None:
@@ -164,6 +182,7 @@ class Stream:
             ending.note(self._cut())
             if not observer.done:
                 return await self._break_off()
+        self._closing = True
         await self._client.end()
         return None
 

@@ -1,5 +1,6 @@
 """What a JSON answer that is whole says of itself: an error inside a 200, and the tokens that were counted. Pure."""
 
+import json
 from typing import Any
 
 import msgspec
@@ -42,9 +43,24 @@ class Answer(msgspec.Struct, gc=False):
 _decode = msgspec.json.Decoder(Answer).decode
 
 
-def read_answer(body: bytes) -> Answer:
-    """Return what an answer says; nothing if it is no JSON object, or another one."""
+def read_answer(body: bytes) -> Answer | None:
+    """Return what an answer says, nothing if it is another JSON object; None if it is none."""
     try:
         return _decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return Answer()
+        return Answer() if _is_object(body) else None
+
+
+def may_be_object(beginning: bytes) -> bool:
+    """Tell whether a JSON object may begin so."""
+    return beginning.lstrip(b" \t\r\n")[:1] == b"{"
+
+
+def _is_object(body: bytes) -> bool:
+    """Tell it for what msgspec does not take: members of another type, and NaN or broken characters, as engines send."""
+    try:
+        return isinstance(json.loads(body.decode("utf-8-sig", "replace")), dict)
+    except RecursionError:
+        return may_be_object(body)
+    except ValueError:
+        return False
