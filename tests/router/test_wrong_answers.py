@@ -1,13 +1,14 @@
 """A 2xx that is no answer is a failure: nothing of it has been sent, so another instance is asked."""
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 
-from evenload.router.fake_wire import response
+from evenload.router.fake_wire import END, chunk, error_frame, response, role
 from evenload.router.fakes import post
-from tests.router.stage import PLAIN, STREAM, fleet, stage
+from tests.router.stage import GOOD, GOOD_BODY, PLAIN, STREAM, fleet, stage
 from tests.router.test_endpoints import ASKED
 
 OBJECTS = [
@@ -90,3 +91,41 @@ async def test_an_instance_that_gives_a_wrong_200_at_once_loses_its_traffic() ->
             assert (await post(f.url, PLAIN)).status == 200
         assert f.requests("a") < f.requests("b") / 2
         assert f.raw_score("a") < f.raw_score("b")
+
+
+# Heads that are written in another way, or say too much.
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"content-type: Text/Event-Stream",
+        b"content-type: TEXT/EVENT-STREAM;charset=utf-8\r\ncontent-encoding: Identity",
+    ],
+)
+async def test_a_stream_is_one_in_any_case(line: bytes) -> None:
+    head = b"HTTP/1.1 200 OK\r\n" + line + b"\r\ntransfer-encoding: chunked\r\n\r\n"
+    broken = [head, chunk(role()), chunk(error_frame(500, "boom")), END]
+    async with stage(broken, [head, *GOOD[1:]]) as s:
+        got = await post(s.url, STREAM)
+        assert (got.status, got.body) == (200, GOOD_BODY)
+        assert s.ends == [("a", "stream_error", "http_500"), ("b", "ok", "")]
+        assert s.dispatcher.leases[1].first_token_ms is not None
+
+
+@pytest.mark.parametrize("kind", [b"application/json", b"audio/mpeg"])
+async def test_a_204_that_is_passed_on_has_no_length_and_leaves_the_connection_sound(kind: bytes) -> None:
+    bad = b"HTTP/1.1 204 No Content\r\ncontent-type: " + kind + b"\r\ncontent-length: 5\r\n\r\n"
+    async with stage([[bad], [response(200, b"ID3", content_type="audio/mpeg")]]) as s:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(s.url.rsplit(":", 1)[1]))
+        body = b'{"model":"tiny"}'
+        asked = b"POST /v1/audio/speech HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+        writer.write(asked)
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 204 ")
+        assert b"content-length" not in head.lower()
+        assert b"transfer-encoding" not in head.lower()
+        writer.write(asked)  # the next head follows at once
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        assert await reader.readexactly(3) == b"ID3"
+        writer.close()

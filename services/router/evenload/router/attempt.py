@@ -134,8 +134,8 @@ class Attempt:
         self._ending.status = response.status
         if not 200 <= response.status < 300:
             return await self._refused(response)
-        if response.header(b"content-encoding") in (None, b"identity"):
-            content_type = response.header(b"content-type") or b""
+        if (response.header(b"content-encoding") or b"identity").lower() == b"identity":
+            content_type = (response.header(b"content-type") or b"").lower()
             if content_type.startswith(b"text/event-stream"):
                 return await self._streamed(response)
             if self._request.wants_object or not content_type.startswith(_PASSED_THROUGH):
@@ -196,13 +196,13 @@ class Attempt:
             self._ending.note(verdict)
         if answer.usage is not None:
             self._ending.note_usage(answer.usage.prompt, answer.usage.output)
-        headers = response_headers(response.headers)
+        headers = _headers_of(response)
         await self._client.answer(response.status, headers, body, self._lease.instance)
         return None
 
     async def _opaque(self, response: Response, held: list[bytes]) -> None:
         """Pass on what is not looked into: long answers, speech, and what somebody compressed unasked."""
-        await self._client.start(response.status, response_headers(response.headers), self._lease.instance)
+        await self._client.start(response.status, _headers_of(response), self._lease.instance)
         if held:
             await self._send(b"".join(held))
         while chunk := await self._read(response):
@@ -227,6 +227,10 @@ _OK = Verdict("ok", "")
 # Answers of 2xx that are none. Who gives them is fast, and must not look healthy for it.
 _EMPTY = Verdict("http_error", "empty_answer")
 _NO_OBJECT = Verdict("http_error", "not_json")
+
+
+def _headers_of(response: Response) -> Headers:
+    return response_headers(response.headers, with_length=response.status != 204)  # RFC 9110, 8.6: there is no body
 
 
 async def _end_in_time(stream: Stream, verdict: Verdict, message: str, code: str) -> None:

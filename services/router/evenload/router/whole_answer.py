@@ -57,7 +57,7 @@ def may_be_object(beginning: bytes) -> bool:
 
 
 def _is_object(body: bytes) -> bool:
-    """Tell it for what msgspec does not take: members of another type, and NaN or broken characters, as engines send."""
+    """Tell it for what msgspec does not take: members of another type; NaN or broken characters, as engines send."""
     try:
         return isinstance(json.loads(body.decode("utf-8-sig", "replace")), dict)
     except RecursionError:
