@@ -27,14 +27,16 @@ class Patience:
         on_content: called when the first content has been seen.
     """
 
-    __slots__ = ("_idle_s", "_observer", "_on_content", "_settled", "_watch")
+    __slots__ = ("_idle_s", "_limit", "_observer", "_on_content", "_resting", "_settled", "_watch")
 
     def __init__(self, observer: SseObserver, watch: Watch, *, idle_s: float, on_content: Callable[[], None]) -> None:
         self._observer = observer
         self._watch = watch
+        self._limit = watch.limit
         self._idle_s = idle_s
         self._on_content: Callable[[], None] | None = on_content
         self._settled = False
+        self._resting = False
 
     def look(self) -> None:
         """The observer has seen more."""
@@ -44,20 +46,24 @@ class Patience:
                 self._on_content()
                 self._on_content = None
                 self._settled = True
-            else:
-                self._settled = observer.error is not None or observer.finished
+            elif observer.error is not None or observer.finished:
+                self._settled = True
         if observer.done and observer.ended:
             self._idle_s = min(self._idle_s, LAST_CHUNK_S)
+        if self._settled and not self._resting:  # what was read before a rest may come after it has begun
+            self._limit(self._idle_s, "idle")
 
     def wait(self) -> None:
         """From now on the next bytes are waited for."""
+        self._resting = False
         if self._settled:
-            self._watch.limit(self._idle_s, "idle")
+            self._limit(self._idle_s, "idle")
         else:
             self._watch.go_on()
 
     def rest(self) -> None:
         """They are not: the client has to read first."""
+        self._resting = True
         if self._settled:
             self._watch.unlimit()
         else:

@@ -21,7 +21,7 @@ class Relay:
         patience: with the engine.
     """
 
-    __slots__ = ("_client", "_feed", "_look", "_patience", "_paused", "_push", "_response", "_wait")
+    __slots__ = ("_client", "_feed", "_look", "_patience", "_push", "_response")
 
     def __init__(self, response: Response, client: Client, observer: SseObserver, patience: Patience) -> None:
         self._response = response
@@ -30,8 +30,6 @@ class Relay:
         self._feed = observer.feed
         self._patience = patience
         self._look = patience.look
-        self._wait = patience.wait
-        self._paused = False
 
     async def run(self) -> None:
         """Return at the end of the stream.
@@ -43,7 +41,7 @@ class Relay:
         assert wire is not None
         wire.source = self
         try:
-            self._wait()
+            self._patience.wait()
             await self._response.pipe(self.take)
         finally:
             wire.source = None
@@ -52,18 +50,14 @@ class Relay:
         """Pass on what came."""
         self._feed(data)
         self._look()
-        if not self._paused:  # what was read before the pause may come after it
-            self._wait()
         self._push(data)
 
     def pause(self) -> None:
         """The client does not read."""
-        self._paused = True
         self._patience.rest()
         self._response.pause()
 
     def resume(self) -> None:
         """It reads again."""
-        self._paused = False
-        self._wait()
+        self._patience.wait()
         self._response.resume()
