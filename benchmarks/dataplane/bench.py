@@ -22,7 +22,7 @@ import uvloop
 
 from benchmarks.dataplane import measure, profiling
 from benchmarks.dataplane.engine import Engine
-from benchmarks.dataplane.proxies import NAMES, OURS, Proxy, describe, install
+from benchmarks.dataplane.proxies import NAMES, OURS, Proxy, describe, install_peers
 from benchmarks.pipeline import machine
 from benchmarks.pipeline.stack import Case, case, kafka
 
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="profile Evenload in the given sections instead")
     options = parser.parse_args()
     if options.sections == ["peers"]:
-        problems = install(say)
+        problems = install_peers(say)
         for name, reason in problems.items():
             print(f"{name} could not be installed: {reason}")
         sys.exit(1 if problems else 0)

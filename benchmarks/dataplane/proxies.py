@@ -1,12 +1,10 @@
 """The proxies that are compared: how each is installed and started, and what the system says of its process.
 
-Peers live in `.evenload/peers`, each in an environment of its own, with pinned versions. What is not installed is
-reported as such in the output.
+Peers are those of `tools/peers.py`. What is not installed is reported as such in the output.
 """
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -18,15 +16,11 @@ from pathlib import Path
 from benchmarks.pipeline.machine import rss_mb
 from benchmarks.pipeline.stack import Kafka, get
 from evenload.broker import ports
+from tools.peers import Uninstallable, install, installed, nginx, nginx_installed
 
-PEERS = Path(".evenload/peers")
-WHEELS = {
-    "vllm-router": "vllm-router==0.1.17",
-    "sglang-router": "sglang-router==0.3.2",
-    "litellm": "litellm[proxy]==1.108.7",
-}
+PEERS = ("nginx", "vllm-router", "sglang-router", "litellm")
 OURS = ("evenload", "evenload-uvicorn")
-NAMES = ("nginx", *WHEELS, *OURS)
+NAMES = (*PEERS, *OURS)
 START_S = 90.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -142,50 +136,23 @@ class Proxy:
         return sum(map(rss_mb, self.pids))
 
 
-def install(say: Callable[[str], None]) -> dict[str, str]:
+def install_peers(say: Callable[[str], None]) -> dict[str, str]:
     """Install what is missing; returns what could not be, with the reason."""
-    PEERS.mkdir(parents=True, exist_ok=True)
     problems: dict[str, str] = {}
-    for name, wheel in WHEELS.items():
-        if _program(name) is not None:
-            continue
-        say(f"installing {wheel} ...")
-        folder = PEERS / name
-        for step in (
-            [sys.executable, "-m", "venv", str(folder)],
-            [str(folder / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", wheel],
-        ):
-            done = subprocess.run(step, capture_output=True, text=True, check=False)
-            if done.returncode:
-                problems[name] = done.stderr.strip()[-300:] or f"{step[0]} ended with {done.returncode}"
-                break
-    if _program("nginx") is None:
-        say("unpacking nginx from the distribution's package ...")
-        problem = _unpack_nginx()
-        if problem:
-            problems["nginx"] = problem
+    for name in PEERS:
+        if _program(name) is None:
+            say(f"installing {name} ...")
+            try:
+                nginx() if name == "nginx" else install(name)
+            except Uninstallable as error:
+                problems[name] = str(error)
     return problems
 
 
-def _unpack_nginx() -> str:
-    """Debian and its kin: the package's files, without installing or starting a service."""
-    if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
-        return "not on PATH, and this is no Debian; install it with the system's package manager"
-    folder = PEERS / "nginx"
-    folder.mkdir(exist_ok=True)
-    done = subprocess.run(["apt-get", "download", "nginx"], cwd=folder, capture_output=True, text=True, check=False)
-    packages = sorted(folder.glob("nginx_*.deb"))
-    if done.returncode or not packages:
-        return done.stderr.strip()[-300:] or "apt-get download gave no package"
-    done = subprocess.run(["dpkg-deb", "-x", packages[-1], folder], capture_output=True, text=True, check=False)
-    return done.stderr.strip()[-300:]
-
-
 def _program(name: str) -> str | None:
-    own = PEERS / name / ("usr/sbin/nginx" if name == "nginx" else f"bin/{name}")
-    if own.exists():
-        return str(own.absolute())
-    return shutil.which("nginx") if name == "nginx" else None
+    """Return a peer's program, or what it stands beside, if it is there."""
+    folder = nginx_installed() if name == "nginx" else installed(name)
+    return None if folder is None else str(folder if name == "nginx" else folder / name)
 
 
 def describe(name: str, engines: list[int], kafka: Kafka, prefix: str, python: str = sys.executable) -> Proxy:

@@ -15,11 +15,12 @@ import pytest_asyncio
 
 from evenload.broker import ports
 from tests.absence import lacking
+from tools.peers import Uninstallable
 
 from .asks import PLAIN_ASK
 from .client import ask
 from .engines import PLAIN, Engines
-from .peers import Uninstallable, find
+from .peers import find
 from .results import Results
 from .target import Target
 

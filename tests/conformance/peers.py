@@ -1,16 +1,14 @@
 """What the suite can start by itself: Evenload, and the peers that it is compared with, each as its users would run it.
 
-A peer is installed on demand, pinned, into an environment of its own below `.evenload/peers`. Its settings are its
-defaults, save for what a careful operator of LLM engines sets anyway; retries stay on.
+A peer is installed when it is first asked for (`tools/peers.py`). Its settings are its defaults, save for what a
+careful operator of LLM engines sets anyway; retries stay on.
 """
 
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,17 +18,11 @@ from evenload.cli.local import service, write_settings
 from evenload.cli.supervise import ChildSpec
 from evenload.schemas import __version__
 from evenload.settings import Settings
+from tools.peers import Uninstallable, install, nginx, version
 
 from .engines import MODEL
 
-PEERS = Path(__file__).parents[2] / ".evenload" / "peers"
-INSTALL_S = 600.0
-
 SpecOf = Callable[[int, Sequence[int], Path], ChildSpec]
-
-
-class Uninstallable(Exception):
-    """A peer that cannot be had here; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +72,7 @@ def _evenload() -> Peer:
 
 
 def _vllm_router() -> Peer:
-    bin_folder = venv("vllm-router", "vllm-router==0.1.17")
+    bin_folder = install("vllm-router")
 
     def spec(port: int, engines: Sequence[int], folder: Path) -> ChildSpec:
         del folder
@@ -88,11 +80,11 @@ def _vllm_router() -> Peer:
         argv += ["--prometheus-port", str(port + 1), "--worker-urls", *_urls(engines)]
         return _child("vllm-router", argv, port)
 
-    return Peer("vllm-router 0.1.17", spec)
+    return Peer(f"vllm-router {version('vllm-router')}", spec)
 
 
 def _sglang_router() -> Peer:
-    bin_folder = venv("sglang-router", "sglang-router==0.3.2")
+    bin_folder = install("sglang-router")
 
     def spec(port: int, engines: Sequence[int], folder: Path) -> ChildSpec:
         del folder
@@ -100,11 +92,11 @@ def _sglang_router() -> Peer:
         argv += ["--port", str(port), "--policy", "power_of_two", "--prometheus-port", str(port + 1)]
         return _child("sglang", [*argv, "--worker-urls", *_urls(engines)], port)
 
-    return Peer("sglang-router 0.3.2", spec)
+    return Peer(f"sglang-router {version('sglang-router')}", spec)
 
 
 def _litellm() -> Peer:
-    bin_folder = venv("litellm", "litellm[proxy]==" + LITELLM)
+    bin_folder = install("litellm")
 
     def spec(port: int, engines: Sequence[int], folder: Path) -> ChildSpec:
         deployments = [
@@ -120,10 +112,9 @@ def _litellm() -> Peer:
         path = f"{bin_folder}{os.pathsep}{os.environ.get('PATH', '')}"
         return _child("litellm", argv, port, PATH=path, **_LITELLM_ENV)
 
-    return Peer(f"LiteLLM {LITELLM}", spec)
+    return Peer(f"LiteLLM {version('litellm')}", spec)
 
 
-LITELLM = "1.108.7"
 # No look-up of prices at start; and no key of its own, as for the other peers.
 _LITELLM_ENV = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"}
 
@@ -149,9 +140,9 @@ http {{
 
 
 def _nginx() -> Peer:
-    program = shutil.which("nginx") or _unpacked("nginx", "usr/sbin/nginx")
-    found = subprocess.run([program, "-v"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r"nginx/([\d.]+)", found)
+    program = str(nginx())
+    said = subprocess.run([program, "-v"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r"nginx/([\d.]+)", said)
 
     def spec(port: int, engines: Sequence[int], folder: Path) -> ChildSpec:
         # Without max_fails=0 one failure puts an engine aside for 10 s, and two leave nobody.
@@ -160,7 +151,7 @@ def _nginx() -> Peer:
         config.write_text(_NGINX.format(folder=folder, port=port, servers=servers))
         return _child("nginx", [program, "-p", str(folder), "-e", "stderr", "-c", str(config)], port)
 
-    return Peer(f"nginx {version[1] if version else 'of unknown version'}", spec, signal.SIGQUIT)
+    return Peer(f"nginx {found[1] if found else 'of unknown version'}", spec, signal.SIGQUIT)
 
 
 _FOUND_BY: dict[str, Callable[[], Peer]] = {
@@ -186,42 +177,3 @@ def _child(name: str, argv: list[str], port: int, **env: str) -> ChildSpec:
         ready_timeout_s=120.0,
         restart=None,
     )
-
-
-def venv(name: str, requirement: str) -> Path:
-    """Return the folder of programs of an environment of its own, made if it is not there.
-
-    Raises:
-        Uninstallable: it could not be made.
-    """
-    bin_folder = PEERS / name / "bin"
-    mark = PEERS / name / f".{requirement}"
-    if not mark.exists():
-        run(name, [sys.executable, "-m", "venv", "--clear", str(PEERS / name)])
-        run(name, [str(bin_folder / "python"), "-m", "pip", "install", "--quiet", "--only-binary=:all:", requirement])
-        mark.touch()
-    return bin_folder
-
-
-def _unpacked(package: str, program: str) -> str:
-    """Return a program of a Debian package that is unpacked, not installed."""
-    folder = PEERS / package
-    path = folder / program
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        run(package, ["apt-get", "download", "--quiet", package], folder)
-        run(package, ["dpkg", "-x", str(next(folder.glob("*.deb"))), str(folder)])
-    return str(path)
-
-
-def run(name: str, argv: list[str], folder: Path | None = None, *, seconds: float = INSTALL_S) -> None:
-    """Run one step of an installation, within its time.
-
-    Raises:
-        Uninstallable: it failed.
-    """
-    try:
-        subprocess.run(argv, cwd=folder, check=True, capture_output=True, text=True, timeout=seconds)
-    except (OSError, subprocess.SubprocessError) as error:
-        last = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1:]
-        raise Uninstallable(f"{name} cannot be installed here: {argv[0]}: {' '.join(last)}") from error

@@ -22,7 +22,7 @@ from evenload.broker import BrokerError
 from evenload.cli.stopping import unwinding
 from evenload.cli.supervise import ChildFailedError
 from evenload.schemas import __version__
-from tests.conformance.peers import Uninstallable
+from tools.peers import Uninstallable
 
 from . import install, steps_ill, steps_well
 from .engine import RealEngine

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from tests.conformance.peers import PEERS, Uninstallable, run
+from tools.peers import PEERS, Uninstallable, run
 
 FOLDER = PEERS.with_name("real-engine")
 VLLM, TORCH, UV = "0.32.0", "2.13.0", "0.13.9"

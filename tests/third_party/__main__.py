@@ -21,13 +21,12 @@ from evenload.cli.http import answers
 from evenload.cli.local import service, write_settings
 from evenload.cli.supervise import Child, ChildSpec
 from evenload.settings import Settings
-from tests.conformance.peers import PEERS, Uninstallable, run, venv
+from tools.peers import PEERS, Uninstallable, install, run, version
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "conformance.md"
 BEGIN, END = "<!-- third parties: made by make third-party -->", "<!-- end of third parties -->"
 OPENAI, ANTHROPIC = "6.49.0", "1.14.0"
-LOCUST, AIPERF = "2.47.0", "0.13.0"
 LOCUST_USERS, LOCUST_S = 8, 15
 AIPERF_CLIENTS, AIPERF_REQUESTS = 4, 100
 TOOL_S = 300.0
@@ -70,7 +69,7 @@ def _npm(url: str, whose: str) -> str:
 
 def locust(url: str, folder: Path) -> str:
     """Run locust with streams, plain chats and clients that leave."""
-    program = venv("locust", f"locust=={LOCUST}") / "locust"
+    program = install("locust") / "locust"
     argv = [str(program), "-f", str(HERE / "locustfile.py"), "--headless", "--host", url, "--only-summary", "--json"]
     argv += ["-u", str(LOCUST_USERS), "-r", str(LOCUST_USERS), "-t", f"{LOCUST_S}s", "--stop-timeout", "20"]
     stats: list[dict[str, Any]] = json.loads(_tool(argv, folder))
@@ -102,7 +101,7 @@ def aiperf_streams(url: str, folder: Path, *, model: str, requests: int, isl: in
         AssertionError: Not all were good.
         Uninstallable: It cannot be had here.
     """
-    program = venv("aiperf", f"aiperf=={AIPERF}") / "aiperf"
+    program = install("aiperf") / "aiperf"
     argv = [str(program), "profile", "--model", model, "--url", url, "--endpoint-type", "chat", "--streaming"]
     argv += ["--concurrency", str(AIPERF_CLIENTS), "--request-count", str(requests)]
     argv += ["--tokenizer", "evenload/tiny", "--isl", str(isl), "--osl", str(osl)]
@@ -119,8 +118,8 @@ def aiperf_streams(url: str, folder: Path, *, model: str, requests: int, isl: in
 TOOLS: dict[str, Callable[[str, Path], str]] = {
     f"openai {OPENAI} (npm)": npm_openai,
     f"@anthropic-ai/sdk {ANTHROPIC} (npm)": npm_anthropic,
-    f"locust {LOCUST}": locust,
-    f"aiperf {AIPERF}": aiperf,
+    f"locust {version('locust')}": locust,
+    f"aiperf {version('aiperf')}": aiperf,
 }
 
 
