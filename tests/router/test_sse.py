@@ -81,6 +81,17 @@ def test_any_splitting_and_any_line_ends_give_the_same_observations(
     assert facts(observe(data, *cuts, of=of)) == facts(observe(STREAMS[name], of=of))
 
 
+ENDS = (b"\n\n", b"\r\n\r\n", b"\r\r", b"\r\n\n", b"\n\r\n", b"\n\r", b"\r\r\n")  # two line ends each
+NAMED = {MessagesObserver: wire.message_text, ResponsesObserver: wire.response_text, ChatObserver: content}
+
+
+@pytest.mark.parametrize("of", NAMED)
+def test_line_ends_may_change_within_one_read(of: type[SseObserver]) -> None:
+    frame = NAMED[of]("x").rstrip(b"\n")
+    for ends in itertools.product(ENDS, repeat=3):
+        assert observe(b"".join(frame + end for end in ends), of=of).content_chunks == 3, ends
+
+
 def named(key: str, text: str, *, spaced: bool, escaped: bool, **others: object) -> bytes:
     """A content frame whose text is called `key`, in one of the ways in which JSON may be written."""
     choice = {"index": 0, "delta": {**others, key: text}, "finish_reason": None}
