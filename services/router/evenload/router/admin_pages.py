@@ -3,8 +3,9 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from fastapi import FastAPI, Response
+from fastapi import APIRouter, FastAPI, Response, Security
 from fastapi import Request as FastRequest
+from fastapi.security import HTTPBearer
 
 from evenload.api.errors import ApiError
 from evenload.api.keys import Key, Refused
@@ -20,11 +21,23 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
     404: {"description": "No such instance or pool."},
     409: {"description": "It is not possible now; the message says why."},
     413: {"description": "The body is too large."},
+    500: {"description": "The file of changes cannot be written; the message says why."},
 }
+_TEXT = {"type": "string"}
+# Not the model's own schema: its names of definitions would be the application's.
+_INSTANCE = {
+    "type": "object",
+    "description": "As in `pools[].instances` (docs/configuration.md), and its pool. An `id` alone brings back one that "
+    "was taken out.",
+    "properties": {"pool": _TEXT, "id": _TEXT, "url": _TEXT, "kind": _TEXT},
+}
+_ADD = {"requestBody": {"required": True, "content": {"application/json": {"schema": _INSTANCE}}}}
+_KEY = Security(HTTPBearer(scheme_name="operator", description="An operator's key.", auto_error=False))
 
 
 def add_admin(app: FastAPI, admin: Admin, refuse: Refuse) -> None:
     """Add the paths to an application; `refuse` writes errors in the API's form."""
+    paths = APIRouter(dependencies=[_KEY], responses=_RESPONSES)  # the key is told of there, and looked at by `answer`
 
     async def answer(
         request: FastRequest, work: Callable[[Key], Awaitable[dict[str, Any]]]
@@ -36,7 +49,7 @@ def add_admin(app: FastAPI, admin: Admin, refuse: Refuse) -> None:
         except AdminError as error:
             return refuse(request, error.error, None)
 
-    @app.get("/admin/instances", response_model=None, responses=_RESPONSES)
+    @paths.get("/admin/instances", response_model=None)
     async def list_instances(request: FastRequest) -> dict[str, Any] | Response:
         """All instances, with their sources and states."""
 
@@ -45,7 +58,7 @@ def add_admin(app: FastAPI, admin: Admin, refuse: Refuse) -> None:
 
         return await answer(request, work)
 
-    @app.post("/admin/instances", response_model=None, responses=_RESPONSES)
+    @paths.post("/admin/instances", response_model=None, openapi_extra=_ADD)
     async def add_instance(request: FastRequest) -> dict[str, Any] | Response:
         """Add an instance: as in `pools[].instances`, with its `pool`."""
 
@@ -54,7 +67,7 @@ def add_admin(app: FastAPI, admin: Admin, refuse: Refuse) -> None:
 
         return await answer(request, work)
 
-    @app.post("/admin/instances/{name:path}/drain", response_model=None, responses=_RESPONSES)
+    @paths.post("/admin/instances/{name:path}/drain", response_model=None)
     async def drain_instance(name: str, request: FastRequest) -> dict[str, Any] | Response:
         """No new requests while others can take them."""
 
@@ -63,7 +76,7 @@ def add_admin(app: FastAPI, admin: Admin, refuse: Refuse) -> None:
 
         return await answer(request, work)
 
-    @app.post("/admin/instances/{name:path}/undrain", response_model=None, responses=_RESPONSES)
+    @paths.post("/admin/instances/{name:path}/undrain", response_model=None)
     async def undrain_instance(name: str, request: FastRequest) -> dict[str, Any] | Response:
         """Requests again."""
 
@@ -72,7 +85,7 @@ def add_admin(app: FastAPI, admin: Admin, refuse: Refuse) -> None:
 
         return await answer(request, work)
 
-    @app.delete("/admin/instances/{name:path}", response_model=None, responses=_RESPONSES)
+    @paths.delete("/admin/instances/{name:path}", response_model=None)
     async def remove_instance(name: str, request: FastRequest) -> dict[str, Any] | Response:
         """Take an instance out: it drains, then it leaves."""
 
@@ -80,6 +93,8 @@ def add_admin(app: FastAPI, admin: Admin, refuse: Refuse) -> None:
             return await admin.remove(key, name)
 
         return await answer(request, work)
+
+    app.include_router(paths)
 
 
 async def _body(request: FastRequest) -> bytes:
