@@ -121,7 +121,7 @@ def cut(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 # One test for all, since to draw a stream takes longer than eight observers take to see it.
-KINDS = (ChatObserver, MessagesObserver, ResponsesObserver, MediaObserver)
+KINDS: tuple[type[SseObserver], ...] = (ChatObserver, MessagesObserver, ResponsesObserver, MediaObserver)
 LIMITS = (FRAME_BYTES_SMALL, sse.FRAME_BYTES_MAX)
 END_BYTES = sse._END_BYTES
 

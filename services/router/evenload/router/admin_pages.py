@@ -27,8 +27,8 @@ _TEXT = {"type": "string"}
 # Not the model's own schema: its names of definitions would be the application's.
 _INSTANCE = {
     "type": "object",
-    "description": "As in `pools[].instances` (docs/configuration.md), and its pool. An `id` alone brings back one that "
-    "was taken out.",
+    "description": "As in `pools[].instances` (docs/configuration.md), and its pool. An `id` alone brings back one "
+    "that was taken out.",
     "properties": {"pool": _TEXT, "id": _TEXT, "url": _TEXT, "kind": _TEXT},
 }
 _ADD = {"requestBody": {"required": True, "content": {"application/json": {"schema": _INSTANCE}}}}
