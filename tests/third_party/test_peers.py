@@ -2,10 +2,12 @@
 
 import subprocess
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+from tests.absence import lacking
 from tools.peers import Uninstallable, install, installed
 
 PINS = {"tiny": "tiny-peer==1"}
@@ -14,6 +16,8 @@ PINS = {"tiny": "tiny-peer==1"}
 @pytest.fixture
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only place where pip looks."""
+    if find_spec("pip") is None:
+        lacking("pip, which this environment was made without")
     folder = tmp_path / "wheels"
     folder.mkdir()
     monkeypatch.setenv("PIP_NO_INDEX", "1")
