@@ -156,6 +156,25 @@ async def large(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"x" * size})
 
 
+async def test_a_client_that_rests_in_the_middle_of_an_answer_is_not_cut_off_for_what_it_has_sent_ahead() -> None:
+    size = 4_000_000
+
+    async def halves(scope: Any, receive: Any, send: Any) -> None:
+        del scope
+        await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % (2 * size))]})
+        await send({"type": "http.response.body", "body": b"x" * size, "more_body": True})  # waits for the client
+        await send({"type": "http.response.body", "body": b"y" * size})
+
+    async with peer(halves, server=Impatient) as p:
+        p.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        p.send(GET % b"long" + b"GET /nex")
+        await asyncio.sleep(1.5)  # several times the patience with half a head
+        p.writer.transport.resume_reading()  # type: ignore[attr-defined]
+        await p.head()
+        assert await p.reader.readexactly(2 * size) == b"x" * size + b"y" * size
+
+
 @pytest.mark.parametrize("reads", [True, False])
 async def test_a_client_that_reads_slowly_gets_all_and_one_that_does_not_is_cut_off(reads: bool) -> None:
     async with fakes.serve(large, http=Impatient, timeout_keep_alive=0) as url:

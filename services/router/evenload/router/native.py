@@ -391,7 +391,8 @@ class HttpProtocol(asyncio.Protocol):
         if self._deadline_s > now_s or transport is None:
             return
         self._deadline_s = math.inf
-        unsent = unsent_bytes(transport)
+        # While an answer is under way its reader may rest as long as he likes.
+        unsent = unsent_bytes(transport) if self._current is None or transport.is_closing() else 0
         if unsent and unsent != self._unsent:  # the peer still reads what was written
             self._unsent = unsent
             self._deadline_s = now_s + self.body_idle_s
