@@ -107,7 +107,7 @@ class Client:
 
     def _renamed(self, headers: Headers) -> Headers:
         """Drop the length, which may change; what is compressed cannot be rewritten."""
-        if any(name == b"content-encoding" and value != b"identity" for name, value in headers):
+        if any(name == b"content-encoding" and value.lower() != b"identity" for name, value in headers):
             self.model_name = None
             return headers
         return [(name, value) for name, value in headers if name != b"content-length"]
