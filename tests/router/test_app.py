@@ -33,6 +33,14 @@ async def test_models_are_the_union_over_those_who_answer_without_duplicates_and
         assert (await post(f.url, STREAM)).status != 404  # any name is taken by the pool
 
 
+async def test_an_instance_that_does_not_answer_any_more_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evenload.router.models.KEEP_S", 0.0)
+    async with fleet([models("m1")], [[models("m2")], [error(500, "boom")]], models=("*",)) as f:
+        for _ in range(3):
+            assert await listed(f.url) == ["m1", "m2"]
+        assert f.requests("b") == 3
+
+
 @pytest.mark.parametrize(
     "bad",
     [

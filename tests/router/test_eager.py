@@ -116,6 +116,24 @@ def test_a_task_that_is_cancelled_before_its_own_first_step_tells_the_coroutine(
     assert told == ["cancelled", "done"]
 
 
+def test_what_it_waits_for_is_cancelled_with_it(run: Run) -> None:
+    turns: list[asyncio.Future[None]] = []
+
+    async def work() -> None:
+        turns.append(asyncio.get_running_loop().create_future())
+        await turns[0]
+
+    def begin(loop: asyncio.AbstractEventLoop) -> "asyncio.Future[None]":
+        task = eager.start(loop, work())
+        assert task is not None
+        task.cancel()
+        return task
+
+    with pytest.raises(asyncio.CancelledError):
+        run(begin)
+    assert turns[0].cancelled()
+
+
 def test_one_that_has_ended_can_be_cancelled_with_all_others(run: Run) -> None:
     reports: list[dict[str, object]] = []
 

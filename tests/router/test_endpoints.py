@@ -201,6 +201,29 @@ async def test_a_clients_error_inside_a_stream_is_passed_on_and_not_retried(path
         assert s.ends == [("a", "rejected", "http_400")]
 
 
+@pytest.mark.parametrize("code", ["invalid_prompt", "invalid_image_url", "image_too_large"])
+async def test_a_clients_error_inside_a_response_that_is_no_stream_is_passed_on_and_not_retried(code: str) -> None:
+    failed = {"object": "response", "status": "failed", "error": {"code": code, "message": "no"}, "output": []}
+    bad = json.dumps(failed).encode()
+    async with stage([response(200, bad)], [response(200, bad)]) as s:
+        got = await post(s.url, {"model": "tiny", "input": "x"}, path="/v1/responses")
+        assert (got.status, got.body) == (200, bad)
+        assert s.ends == [("a", "rejected", "http_400")]
+
+
+@pytest.mark.parametrize("nothing", ['""', "{}", "false", "0", "null"])
+async def test_an_error_that_says_nothing_is_none(nothing: str) -> None:
+    whole = b'{"choices":[{"index":0,"message":{"content":"x"}}],"error":%b}' % nothing.encode()
+    chunks = role() + frame({"choices": [{"index": 0, "delta": {"content": "x"}}], "error": json.loads(nothing)})
+    chunks += finish() + DONE
+    async with stage([response(200, whole)]) as s:
+        assert (await post(s.url, {"model": "tiny", "messages": []})).body == whole
+        assert s.ends == [("a", "ok", "")]
+    async with stage(sse(chunks)) as s:
+        assert (await post(s.url, ASKED)).body == chunks
+        assert s.ends == [("a", "ok", "")]
+
+
 async def test_an_incomplete_response_is_an_answer() -> None:
     body = wire.response_start() + wire.response_text("x") + wire.response_end("x", 1, status="incomplete")
     async with stage(sse(body)) as s:
@@ -254,6 +277,13 @@ async def test_the_limit_of_the_answer_has_many_names(limit: str, told: int | No
     async with stage([response(200, b"{}")]) as s:
         await post(s.url, {"model": "m", limit: 7}, path="/v1/responses")
         assert s.dispatcher.asks[0].max_tokens == told
+
+
+@pytest.mark.parametrize(("limit", "kept"), [("-1", 0), ("7.9", 7), ("1e300", 2**31 - 1), ("1" * 30, 2**31 - 1)])
+async def test_a_limit_of_the_answer_that_no_record_can_hold_is_cut(limit: str, kept: int) -> None:
+    async with stage([response(200, b"{}")]) as s:
+        await post(s.url, b'{"model":"m","max_tokens":%b}' % limit.encode())
+        assert s.dispatcher.asks[0].max_tokens == kept
 
 
 async def test_a_response_in_the_background_is_refused_for_nobody_could_fetch_it() -> None:

@@ -175,6 +175,45 @@ async def test_a_client_that_rests_in_the_middle_of_an_answer_is_not_cut_off_for
         assert await p.reader.readexactly(2 * size) == b"x" * size + b"y" * size
 
 
+class Busy(HttpProtocol):
+    """Has others to serve than those who do not read."""
+
+    stall_s = 0.6
+
+
+@pytest.mark.parametrize("reads", [True, False])
+async def test_a_client_that_reads_nothing_of_a_long_answer_does_not_keep_its_place(reads: bool) -> None:
+    ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        del scope
+        await receive()
+        left = asyncio.create_task(receive())
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(100):
+            await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
+            if left.done():
+                break
+        ended.set_result((await left)["type"])
+
+    async with fakes.serve(endless, http=Busy) as url:
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", int(url.rsplit(":", 1)[1])))
+        client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(client, GET % b"")
+        until_s = loop.time() + 2.5
+        while loop.time() < until_s:
+            if reads:
+                await loop.sock_recv(client, 2000)
+            await asyncio.sleep(0.02)
+        assert ended.done() != reads
+        client.close()
+        async with asyncio.timeout(2):
+            assert await ended == "http.disconnect"
+
+
 @pytest.mark.parametrize("reads", [True, False])
 async def test_a_client_that_reads_slowly_gets_all_and_one_that_does_not_is_cut_off(reads: bool) -> None:
     async with fakes.serve(large, http=Impatient, timeout_keep_alive=0) as url:

@@ -194,6 +194,25 @@ async def test_trailers_of_a_request_are_not_headers(http_server: str) -> None:
             assert b"late" not in request.headers.values()
 
 
+@pytest.mark.parametrize(
+    "after", [b"\x00garbage\r\n\r\n", b"CONNECT x:1 HTTP/1.1\r\nhost: x\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n"]
+)
+async def test_a_whole_request_is_answered_whatever_follows_it(after: bytes, http_server: str) -> None:
+    async with (
+        ScriptedUpstream(GOOD) as engine,
+        serve(Proxy(inner_app, FakeDispatcher({"a": engine.url})), http_server) as url,
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
+        writer.write(head() + BODY + after)
+        await asyncio.sleep(0.02)
+        writer.write(after)
+        answers = await asyncio.wait_for(reader.read(), 5.0)
+        writer.close()
+        assert answers.startswith(b"HTTP/1.1 200 ")
+        assert answers.count(b"HTTP/1.1 ") == 1
+        assert len(engine.requests) == 1
+
+
 @pytest.mark.parametrize("first", [400, 150, 1])
 async def test_a_wish_for_http_2_costs_neither_the_body_nor_the_connection(first: int, http_server: str) -> None:
     async with (

@@ -189,8 +189,8 @@ class Attempt:
                 return self._fail(_NO_OBJECT if body.strip() else _EMPTY)
             answer = Answer()
         self._ending.note(_OK)
-        if answer.error is not None:
-            verdict, code, _ = classify_error(answer.error)
+        if answer.error:
+            verdict, code, _ = classify_error(self._request.observer.typed(answer.error))
             if verdict.retriable:
                 return self._fail(verdict, code or 502, response_headers(response.headers), body)
             self._ending.note(verdict)

@@ -80,7 +80,9 @@ class _Begun(Coroutine[Any, Any, None]):
         """Raise in the coroutine, where it waits."""
         if self._ahead:
             self._catch_up()
-            self._waits_for = None
+            if self._waits_for is not None:  # as the task would have cancelled it
+                self._waits_for.cancel()
+                self._waits_for = None
         return self._coroutine.throw(*error)
 
     def _catch_up(self) -> None:

@@ -42,7 +42,7 @@ class ModelsPage:
         self._dispatcher = dispatcher
         self._clock = clock
         self._asked_at_s: float | None = None
-        self._found: set[str] = set()
+        self._found: dict[str, set[str]] = {}  # by instance, what it said last
         self._lock = asyncio.Lock()
 
     async def read(self) -> dict[str, Any]:
@@ -63,9 +63,10 @@ class ModelsPage:
             if self._asked_at_s is None or now_s - self._asked_at_s > KEEP_S:
                 upstreams = [self._dispatcher.upstreams[name] for name in pool.instances]
                 answers = await asyncio.gather(*(_ask(upstream) for upstream in upstreams))
-                self._found = set().union(*answers) or self._found
+                found = zip(pool.instances, answers, strict=True)
+                self._found = {name: answer or self._found.get(name, set()) for name, answer in found}
                 self._asked_at_s = now_s
-        return self._found
+        return set().union(*self._found.values())
 
 
 def _anthropic(name: str) -> dict[str, str]:

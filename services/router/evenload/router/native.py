@@ -15,7 +15,8 @@ one timer for all connections.
 | a connection between requests       | `timeout_keep_alive` of uvicorn                          |
 | a head, also the first one          | `head_s` from its first byte to its end; then 408        |
 | a body                              | `body_idle_s` between two pieces; then 408               |
-| a peer that reads its answer slowly | as long as it has read some of it in `body_idle_s`       |
+| a peer that reads its answer slowly | as long as it reads some of it: in `stall_s` while the   |
+|                                     | answer is under way, in `body_idle_s` afterwards         |
 | a peer that sends on after the      | `linger_s`, so that it can read the answer before the    |
 | answer to an unread body            | connection is reset                                      |
 """
@@ -68,6 +69,7 @@ class HttpProtocol(asyncio.Protocol):
     head_s = HEAD_S
     body_idle_s = BODY_IDLE_S
     linger_s = 2.0
+    stall_s = 120.0
 
     __slots__ = (
         "_app",
@@ -84,6 +86,7 @@ class HttpProtocol(asyncio.Protocol):
         "_lingering",
         "_parser",
         "_piece_bytes",
+        "_read_s",
         "_reading_paused",
         "_refusal",
         "_unsent",
@@ -125,6 +128,7 @@ class HttpProtocol(asyncio.Protocol):
         self._waiting: deque[Exchange] = deque()  # pipelined behind it
         self._reading_paused = False
         self._unsent = 0  # bytes, when last looked for
+        self._read_s = -math.inf  # when the peer was last seen to read, while it does so slowly
         self._lingering = self._leaving = False
         self.write_paused = False
         self._writable: asyncio.Future[None] | None = None
@@ -184,6 +188,7 @@ class HttpProtocol(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client reads too slowly."""
         self.write_paused = True
+        self._unsent = -1
         if self._current is not None and self._current.source is not None:
             self._current.source.pause()
 
@@ -388,15 +393,18 @@ class HttpProtocol(asyncio.Protocol):
     def look(self, now_s: float) -> None:
         """End the connection if it has waited too long; a whole request has no deadline here."""
         transport = self.transport
-        if self._deadline_s > now_s or transport is None:
+        if transport is None:
+            return
+        if self.write_paused and not self._is_read(transport, now_s, self.stall_s):
+            transport.abort()  # lease and place are for others
+            return
+        if self._deadline_s > now_s:
             return
         self._deadline_s = math.inf
-        # While an answer is under way its reader may rest as long as he likes.
-        unsent = unsent_bytes(transport) if self._current is None or transport.is_closing() else 0
-        if unsent and unsent != self._unsent:  # the peer still reads what was written
-            self._unsent = unsent
+        over = self._current is None or transport.is_closing()
+        if over and transport.get_write_buffer_size() and self._is_read(transport, now_s, self.body_idle_s):
             self._deadline_s = now_s + self.body_idle_s
-        elif transport.is_closing() or unsent:
+        elif over and (transport.is_closing() or transport.get_write_buffer_size()):
             transport.abort()
         elif self._lingering:
             self.end()
@@ -407,6 +415,13 @@ class HttpProtocol(asyncio.Protocol):
                 self.end()
         elif self._current is self._incoming:
             self._refuse(TOO_SLOW)
+
+    def _is_read(self, transport: asyncio.Transport, now_s: float, patience_s: float) -> bool:
+        """Tell whether the peer has read some of what was written for it within this time."""
+        unsent = unsent_bytes(transport)
+        if unsent != self._unsent:
+            self._unsent, self._read_s = unsent, now_s
+        return now_s - self._read_s <= patience_s
 
 
 def _look(server_state: Any, loop: asyncio.AbstractEventLoop) -> None:

@@ -50,8 +50,6 @@ def scope_of(method: str, target: bytes, version: str, headers: Headers) -> dict
 def unsent_bytes(transport: asyncio.WriteTransport) -> int:
     """Return how many bytes wait to be read by the peer's system: in the transport, and where it tells, in ours."""
     waiting: int = transport.get_write_buffer_size()
-    if waiting == 0:
-        return 0
     own = transport.get_extra_info("socket")
     # A large buffer of the kernel lets nothing more in before a third of it is free: by itself it would look stuck.
     with contextlib.suppress(OSError, AttributeError):

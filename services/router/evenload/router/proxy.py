@@ -39,6 +39,8 @@ from .wire import wire_of
 # are counted as if they were text.
 FRAMING_BYTES = 96
 
+TOKENS_MAX = 2**31 - 1  # of a client's limit that is kept; a larger one fits no record
+
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 _ids = random.Random()  # seeded by the system: ids have to differ, not to be secret; a system call each costs 1 us
@@ -188,7 +190,7 @@ class Proxy:
             prompt_tokens=service.estimate_tokens(prompt_bytes) if prompt_bytes and service is not None else 1,
             stream=bool(head.stream),
             endpoint=endpoint.name,
-            max_tokens=None if max_tokens is None else int(max_tokens),
+            max_tokens=None if max_tokens is None else int(max(0, min(max_tokens, TOKENS_MAX))),
             beginning=0 if beginnings is None else beginnings.of(head.model, head),
         )
         if traced:

@@ -53,6 +53,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refusal = NOT_HTTP
         self._upgrade = False
         self._patience: asyncio.TimerHandle | None = None
+        self._deaf = False  # what comes is of no use any more
 
     @property
     def _in_head(self) -> bool:
@@ -71,6 +72,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse, and mind what is still to come."""
+        if self._deaf:
+            return
         self._piece_bytes = len(data)
         self._unset_keepalive_if_required()
         left = data
@@ -82,7 +85,9 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._refusal = meaning(error, data)
             self.send_400_response("")
         cycle = self.cycle
-        if cycle is None or cycle.more_body or cycle.scope is not self.scope:
+        if self._deaf:
+            self._be_patient()
+        elif cycle is None or cycle.more_body or cycle.scope is not self.scope:
             self._expect_more()
         elif self._patience is not None:
             self._be_patient()
@@ -120,7 +125,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._give_up()  # what cannot be parsed is the rest of its body
         if self.cycle is None or self.cycle.response_complete:
             self.transport.write(refusal(self._refusal))
-        # else: an answer to an earlier request is under way, and must not be mixed with this
+        elif not self.cycle.more_body:  # an answer to an earlier request is under way, and ends the connection
+            self._deaf = True
+            self.cycle.keep_alive = False
+            return
         self.transport.close()
 
     def _measure(self) -> None:

@@ -98,7 +98,7 @@ class ChatObserver(SseObserver):
             frame = _decode(payload)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return self._malformed(is_error=is_error)
-        if is_error or frame.error is not None or frame.object == "error":
+        if is_error or frame.error or frame.object == "error":
             return self._note_error_frame(frame)
         if frame.usage is not None:
             self._note_usage(frame.usage)

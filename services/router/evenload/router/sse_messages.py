@@ -72,7 +72,7 @@ class MessagesObserver(SseObserver):
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return self._malformed(is_error=is_error)
         kind = event.type
-        if is_error or kind == "error" or event.error is not None:
+        if is_error or kind == "error" or event.error:
             return self._note_error(event.error if event.error is not None else {"message": event.message})
         if kind == "content_block_delta":
             delta = event.delta

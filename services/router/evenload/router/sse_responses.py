@@ -70,9 +70,9 @@ class ResponsesObserver(SseObserver):
         kind = event.type
         if isinstance(event.sequence_number, int):
             self._number = event.sequence_number
-        if is_error or kind == "error" or event.error is not None:
+        if is_error or kind == "error" or event.error:
             return self._note_error(
-                _typed(event.error if event.error is not None else {"code": event.code, "message": event.message})
+                self.typed(event.error if event.error is not None else {"code": event.code, "message": event.message})
             )
         if event.delta or event.partial_image_b64:
             self.content_chunks += 1
@@ -106,12 +106,12 @@ class ResponsesObserver(SseObserver):
             self.done = True
         elif kind == _FAILED:
             self.done = True
-            self._note_error(_typed(error) if error is not None else {"type": "server_error"})
+            self._note_error(self.typed(error) if error is not None else {"type": "server_error"})
 
-
-def _typed(error: Any) -> Any:
-    """Say in the type what the code says of whose fault it is."""
-    code = error.get("code") if isinstance(error, dict) else None
-    if isinstance(code, str) and code.startswith(_CLIENTS):
-        return {**error, "type": "invalid_request_error"}
-    return error
+    @staticmethod
+    def typed(error: Any) -> Any:
+        """Say in the type what the code says of whose fault it is."""
+        code = error.get("code") if isinstance(error, dict) else None
+        if isinstance(code, str) and code.startswith(_CLIENTS):
+            return {**error, "type": "invalid_request_error"}
+        return error
