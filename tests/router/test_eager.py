@@ -58,6 +58,20 @@ def test_the_first_step_is_made_at_once_and_the_rest_by_the_same_task(run: Run) 
     assert len(set(steps)) == 1
 
 
+async def test_within_a_task_it_waits_for_the_next_turn() -> None:
+    begun: list[str] = []
+
+    async def work() -> None:
+        begun.append("begun")
+
+    await asyncio.sleep(2 * eager.EVERY_S)
+    task = eager.start(asyncio.get_running_loop(), work())
+    assert begun == []
+    assert task is not None
+    await task
+    assert begun == ["begun"]
+
+
 def test_what_ends_in_its_first_step_leaves_no_task(run: Run) -> None:
     steps: list[int] = []
 

@@ -21,7 +21,7 @@ _next_s = 0.0
 
 
 def start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-    """Run a coroutine up to its first wait, or leave that to the next turn; no task may be running.
+    """Run a coroutine up to its first wait, or leave that to the next turn, as within a task.
 
     Returns:
         The task that goes on with it. None if it has ended; what it has raised then is reported as that of any task
@@ -29,7 +29,7 @@ def start(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None])
     """
     global _next_s  # noqa: PLW0603 - of all loops: they need not share it, and may
     now_s = loop.time()
-    if now_s < _next_s <= now_s + EVERY_S:
+    if now_s < _next_s <= now_s + EVERY_S or asyncio.current_task(loop) is not None:
         return loop.create_task(coroutine)
     _next_s = now_s + EVERY_S
     if sys.version_info >= (3, 12):

@@ -96,7 +96,7 @@ class Exchange:
     # For the connection.
 
     def start(self, app: App, loop: asyncio.AbstractEventLoop, *, eagerly: bool = False) -> None:
-        """Run the application in a task, `eagerly` up to its first wait now: no task may be running then."""
+        """Run the application in a task, `eagerly` up to its first wait now, if no task is running."""
         scope, self._scope = self._scope, None
         assert scope is not None, "an exchange is started once"
         running = self._run(app, scope)
