@@ -24,15 +24,15 @@ class Impatient(HttpProtocol):
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """Answer with method, path and body, chunked where the path says so; `/slow` takes its time."""
+    """Answer with method, path and body, chunked where the path says so; `/slow` and `/sleepy` take their time."""
     body = b""
     while True:
         message = await receive()
         body += message.get("body", b"")
         if not message.get("more_body", False):
             break
-    if scope["path"] == "/slow":
-        await asyncio.sleep(0.05)
+    if scope["path"] in ("/slow", "/sleepy"):
+        await asyncio.sleep(0.05 if scope["path"] == "/slow" else 0.9)
     text = f"{scope['method']} {scope['path']} ".encode() + body
     headers = [] if scope["path"] == "/chunked" else [(b"content-length", b"%d" % len(text))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -345,6 +345,22 @@ async def test_garbage_behind_a_whole_request_costs_the_connection_and_not_the_a
     async with peer(server=Impatient) as p:
         p.send(b"POST /slow HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nnonsense\r\n")
         assert (await p.rest()).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET /half HTTP/1.1\r\nhost : x\r\n\r\n",
+        b"POST /half HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nnonsense\r\n",
+    ],
+)
+async def test_garbage_behind_pipelined_requests_costs_none_of_their_answers(garbage: bytes) -> None:
+    async with peer(server=Impatient) as p:
+        p.send(GET % b"sleepy" + GET % b"second" + GET % b"third" + garbage)  # longer than any limit of the connection
+        answers = await p.rest()
+        assert answers.count(b"HTTP/1.1 200 ") == answers.count(b"HTTP/1.1 ") == 3, answers
+        assert answers.endswith(b"GET /third ")
 
 
 async def broken(scope: Any, receive: Any, send: Any) -> None:

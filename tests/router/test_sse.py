@@ -137,6 +137,18 @@ def test_frames_that_differ_in_their_text_only_are_counted_by_what_is_round_it()
     assert (observer.content_chunks, observer.malformed_frames) == (6, 0)
 
 
+def test_such_frames_are_not_decoded_however_many_arrive_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    observer = ChatObserver()
+    observer.feed(content("Hel"))
+    monkeypatch.setattr(ChatObserver, "_payload", None)
+    observer.feed(content("lo"))
+    observer.feed(content(",") + content(" world") + content("s and you"))
+    assert observer.content_chunks == 5
+    monkeypatch.undo()
+    observer.feed(content("!") + content('"') + content("?") + finish() + DONE)
+    assert (observer.content_chunks, observer.malformed_frames, observer.finished) == (8, 0, True)
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=10))
 def test_no_bytes_raise(data: bytes, cuts: list[int]) -> None:

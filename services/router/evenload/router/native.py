@@ -350,7 +350,7 @@ class HttpProtocol(asyncio.Protocol):
         return b""
 
     def _refuse(self, error: ApiError) -> None:
-        """Answer what cannot be parsed, and end the connection; after the answer under way if its request was whole."""
+        """Answer what cannot be parsed, and end the connection; after the answers to whole requests before it."""
         if self.transport is None or self._lingering:
             return
         current = self._current
@@ -364,7 +364,11 @@ class HttpProtocol(asyncio.Protocol):
             self.end()
         else:
             self._lingering = True
-            current.keep_alive = False
+            self._deadline_s = math.inf
+            waiting = self._waiting
+            if waiting and waiting[-1] is self._incoming:
+                waiting.pop()  # what cannot be parsed is the rest of its body
+            (waiting[-1] if waiting else current).keep_alive = False
 
     def _linger(self) -> None:
         """End our side, and let the peer read before the rest of what it sends makes the kernel reset it."""

@@ -67,16 +67,20 @@ class ChatObserver(SseObserver):
     def feed(self, chunk: bytes) -> None:
         """Observe the next bytes of the stream."""
         before, after = self._before, self._after
-        if (
-            before
-            and chunk.startswith(before)
-            and chunk.endswith(after)
-            and not (self._partial or self._pending_cr or self._skipping)
-        ):
-            begin, end = len(before), len(chunk) - len(after)
-            if _ASCII(chunk, begin, end) or (_PLAIN(chunk, begin, end) and _is_utf8(chunk[begin:end])):
+        if before and not (self._partial or self._pending_cr or self._skipping):
+            start, length = 0, len(before)
+            while chunk.startswith(before, start):
+                begin = start + length
+                end = chunk.find(after, begin)  # no text has a quote, with which it begins
+                if end < 0 or not (
+                    _ASCII(chunk, begin, end) or (_PLAIN(chunk, begin, end) and _is_utf8(chunk[begin:end]))
+                ):
+                    break
                 self.content_chunks += 1
+                start = end + len(after)
+            if start == len(chunk):
                 return
+            chunk = chunk[start:]
         super().feed(chunk)
 
     @property
