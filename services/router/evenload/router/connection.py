@@ -39,6 +39,9 @@ class Connection(asyncio.Protocol):
     Args:
         loop: the running loop.
         on_idle_lost: called when the connection ends while it is idle.
+
+    Attributes:
+        now_s: the loop's clock.
     """
 
     __slots__ = (
@@ -60,6 +63,7 @@ class Connection(asyncio.Protocol):
         "headers",
         "idle",
         "idle_since_s",
+        "now_s",
         "received_any",
         "reusable",
         "silent_looks",
@@ -68,6 +72,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_idle_lost: Callable[["Connection"], None]) -> None:
         self._loop = loop
+        self.now_s = loop.time
         self._on_idle_lost = on_idle_lost
         self._parser: Any = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None

@@ -205,12 +205,11 @@ class Upstream:
         connection = self._take_idle()
         if connection is None:
             return await self._exchange(await self._connect(), head, body)
-        loop = asyncio.get_running_loop()
-        sent_at_s = loop.time()
+        sent_at_s = connection.now_s()
         try:
             return await self._exchange(connection, head, body)
         except UpstreamReset as reset:
-            if reset.sent_any_response or loop.time() - sent_at_s > STALE_WINDOW_S:
+            if reset.sent_any_response or connection.now_s() - sent_at_s > STALE_WINDOW_S:
                 raise
         self.stale_retries += 1
         return await self._exchange(await self._connect(), head, body)
@@ -224,12 +223,11 @@ class Upstream:
             connection.close()
         else:
             connection.resume()  # a slow client may have had it paused up to the last byte
-            loop = asyncio.get_running_loop()
             connection.idle = True
-            connection.idle_since_s = loop.time()
+            connection.idle_since_s = connection.now_s()
             self._idle.append(connection)
             if self._sweep_handle is None:
-                self._sweep_handle = loop.call_later(self._idle_seconds, self._sweep)
+                self._sweep_handle = asyncio.get_running_loop().call_later(self._idle_seconds, self._sweep)
 
     def drop(self, connection: Connection) -> None:
         """End a connection in use at once. Called by `Response.abort`."""
@@ -304,12 +302,9 @@ class Upstream:
         return connection
 
     def _take_idle(self) -> Connection | None:
-        if not self._idle:
-            return None
-        oldest_s = asyncio.get_running_loop().time() - self._idle_seconds
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_open and connection.idle_since_s > oldest_s:
+            if connection.is_open and connection.idle_since_s > connection.now_s() - self._idle_seconds:
                 return connection
             connection.close()
         return None

@@ -29,16 +29,20 @@ class Watches:
     def __init__(self) -> None:
         self._all: set[Watch] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None  # kept: to ask for it costs a system call each time
 
     def __len__(self) -> int:
         return len(self._all)
 
     def open(self, receive: Receive, wire: Wire | None = None) -> "Watch":
         """Begin to watch the current task; its request's body must have been read."""
-        watch = Watch(self, receive, wire)
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
+        watch = Watch(self, loop, receive, wire)
         self._all.add(watch)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+            self._timer = loop.call_later(TICK_S, self._tick)
         return watch
 
     def discard(self, watch: "Watch") -> None:
@@ -46,7 +50,8 @@ class Watches:
         self._all.discard(watch)
 
     def _tick(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop
+        assert loop is not None
         now_s = loop.time()
         for watch in tuple(self._all):
             watch.look(now_s)
@@ -76,11 +81,13 @@ class Watch:
         "client_left",
     )
 
-    def __init__(self, watches: Watches, receive: Receive, wire: Wire | None = None) -> None:
-        task = asyncio.current_task()
+    def __init__(
+        self, watches: Watches, loop: asyncio.AbstractEventLoop, receive: Receive, wire: Wire | None = None
+    ) -> None:
+        task = asyncio.current_task(loop)
         assert task is not None
         self._task = task
-        self._now_s = task.get_loop().time
+        self._now_s = loop.time
         self._watches: Watches | None = watches
         self._receive = receive
         self._listener: asyncio.Task[None] | None = None
