@@ -5,19 +5,7 @@ import json
 
 import pytest
 
-from evenload.router.fake_wire import (
-    DONE,
-    END,
-    SSE_HEAD,
-    Stall,
-    Trickle,
-    chunk,
-    finish,
-    frame,
-    response,
-    role,
-    sse,
-)
+from evenload.router.fake_wire import DONE, END, SSE_HEAD, Stall, Trickle, chunk, finish, frame, response, role, sse
 from evenload.router.fakes import post
 from evenload.router.limits import Limits
 from evenload.router.proxy import FRAMING_BYTES

@@ -26,8 +26,8 @@ from evenload.router.fake_wire import (
 from evenload.router.fakes import post
 from evenload.router.limits import Limits
 from evenload.router.upstream import Upstream
+from tests.router.protocols import ASKED, Protocol, each_protocol
 from tests.router.stage import GOOD, GOOD_BODY, STREAM, events, stage, until
-from tests.router.test_endpoints import ASKED, Protocol, each_protocol
 
 FOREVER_S = 20.0
 LONG = role() * 600  # more than is held back: let through before there is content

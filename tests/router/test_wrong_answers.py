@@ -8,8 +8,8 @@ import pytest
 
 from evenload.router.fake_wire import END, chunk, error_frame, response, role
 from evenload.router.fakes import post
+from tests.router.protocols import ASKED
 from tests.router.stage import GOOD, GOOD_BODY, PLAIN, STREAM, fleet, stage
-from tests.router.test_endpoints import ASKED
 
 OBJECTS = [
     "/v1/chat/completions",
