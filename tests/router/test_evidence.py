@@ -21,7 +21,7 @@ from evenload.router.fake_wire import (
     role,
     sse,
 )
-from evenload.router.fakes import post
+from evenload.router.fakes import FakeLease, post
 from evenload.router.upstream import Upstream
 from evenload.schemas import SnapshotBatch
 from evenload.scoring import snapshot
@@ -48,6 +48,22 @@ async def test_in_flight_lasts_until_the_last_byte_and_awaiting_until_the_first_
         assert f.view("a").in_flight == 1
         last.set()
         await task
+
+
+async def test_a_client_has_its_first_token_before_the_fleet_is_told_of_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: FakeLease, ttft_ms: float) -> None:
+        raise RuntimeError(f"first token after {ttft_ms} ms")
+
+    monkeypatch.setattr(FakeLease, "first_token", fail)
+    caplog.set_level("CRITICAL")
+    rest = content("b") + finish() + DONE
+    async with stage([SSE_HEAD, chunk(role() + content("a")), Stall(0.05), chunk(rest), END]) as s:
+        got = await post(s.url, STREAM)
+        assert (got.status, got.body, got.whole) == (200, role() + content("a") + rest, True)
+        assert s.ends == [("a", "ok", "")]
+        assert s.dispatcher.leases[0].end["ttft_ms"] is not None
 
 
 @pytest.mark.behind_the_server

@@ -61,7 +61,7 @@ class Attempt:
         self._client = client
         self._watch = watch
         self._limits = limits
-        self._ending = Ending(lease, clock)
+        self._ending = Ending(lease, clock, watch.soon)
         self._response: Response | None = None
         self._stream: Stream | None = None
 

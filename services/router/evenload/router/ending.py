@@ -3,7 +3,6 @@
 Until something else is known the end is `client_gone`, which blames nobody: that is what a cancellation leaves.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +19,7 @@ class Ending:
     Args:
         lease: booked.
         clock: monotonic, seconds.
+        soon: calls what it is given in the event loop's next turn.
 
     Attributes:
         sent_at_s: when the request was sent; times count from there.
@@ -34,6 +34,8 @@ class Ending:
         "_lease",
         "_output_tokens",
         "_retry_after_ms",
+        "_soon",
+        "_untold",
         "cause",
         "kind",
         "prompt_tokens",
@@ -42,9 +44,11 @@ class Ending:
         "ttft_ms",
     )
 
-    def __init__(self, lease: Lease, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, lease: Lease, clock: Callable[[], float], soon: Callable[[Callable[[], None]], object]) -> None:
         self._lease = lease
         self._clock = clock
+        self._soon = soon
+        self._untold = False  # the lease does not know of the first token yet
         self.sent_at_s = clock()
         self.status = 0
         self.kind: OutcomeKind = "client_gone"
@@ -67,9 +71,10 @@ class Ending:
         self.sent_at_s = self._clock()
 
     def first_token(self) -> None:
-        """The first content is there."""
+        """The first content is there; the client gets it before the fleet is told."""
         self.ttft_ms = self.elapsed_ms
-        self._lease.first_token(self.ttft_ms)
+        self._untold = True
+        self._soon(self._tell_first_token)
 
     def note(self, verdict: Verdict) -> None:
         """This is how it ends, as far as is known."""
@@ -87,12 +92,20 @@ class Ending:
 
     def finish(self) -> None:
         """Give the lease back."""
-        self._lease.finish(
-            self.kind,
-            status=self.status,
-            cause=self.cause,
-            retry_after_ms=self._retry_after_ms,
-            ttft_ms=self.ttft_ms,
-            duration_ms=self.elapsed_ms,
-            output_tokens=self._output_tokens,
-        )
+        try:
+            self._tell_first_token()
+        finally:
+            self._lease.finish(
+                self.kind,
+                status=self.status,
+                cause=self.cause,
+                retry_after_ms=self._retry_after_ms,
+                ttft_ms=self.ttft_ms,
+                duration_ms=self.elapsed_ms,
+                output_tokens=self._output_tokens,
+            )
+
+    def _tell_first_token(self) -> None:
+        if self._untold and self.ttft_ms is not None:
+            self._untold = False
+            self._lease.first_token(self.ttft_ms)

@@ -63,6 +63,7 @@ class Watch:
 
     Attributes:
         client_left: whether the client has gone.
+        soon: the loop's `call_soon`.
     """
 
     __slots__ = (
@@ -79,6 +80,7 @@ class Watch:
         "_watches",
         "_wire",
         "client_left",
+        "soon",
     )
 
     def __init__(
@@ -88,6 +90,7 @@ class Watch:
         assert task is not None
         self._task = task
         self._now_s = loop.time
+        self.soon: Callable[..., object] = loop.call_soon
         self._watches: Watches | None = watches
         self._receive = receive
         self._listener: asyncio.Task[None] | None = None
