@@ -23,8 +23,8 @@ from evenload.router.fake_wire import (
 )
 from evenload.router.fakes import FakeLease, post
 from evenload.router.upstream import Upstream
-from evenload.schemas import SnapshotBatch
-from evenload.scoring import snapshot
+from evenload.schemas import FirstToken, SnapshotBatch
+from evenload.scoring import fresh, snapshot
 from tests.router.stage import BUSY, GOOD, GOOD_BODY, PLAIN, STREAM, Fleet, events, fleet, replica, stage, until
 
 ONE_ATTEMPT = {"attempts_max": 1}
@@ -247,3 +247,28 @@ async def test_an_instance_that_hangs_delays_only_what_it_holds() -> None:
             for task in asked:
                 task.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def test_what_is_told_is_folded_before_anybody_chooses_and_under_load_now_and_then() -> None:
+    async with fleet(GOOD) as f:
+        dispatcher, now_ms = f.router.dispatcher, [10_000_000.0]
+        dispatcher.clock = lambda: now_ms[0]
+        waiting = dispatcher.view._entries["a"]
+        for later_ms, unfolded in ((10.0, 0), (0.5, 1), (0.5, 2), (10.0, 0), (0.5, 1)):
+            now_ms[0] += later_ms
+            dispatcher.tell(FirstToken(instance="a", ttft_ms=100.0))
+            assert waiting.unfolded == unfolded
+        state = f.state("a")
+        dispatcher.tell(FirstToken(instance="a", ttft_ms=100.0))
+        word = snapshot(fresh("a", state.log_ms, waiting.config), state.log_ms, waiting.config)
+        record = SnapshotBatch(
+            v=1,
+            partition=waiting.partition,
+            as_of=0,
+            now_ms=state.log_ms,
+            linger_ms=20,
+            sequences={},
+            snapshots=[word],
+        )
+        dispatcher.take_snapshots(0, record)
+        assert (len(waiting.tail), waiting.unfolded) == (6, 0)

@@ -130,23 +130,26 @@ def test_frame_by_frame_sees_the_same_as_all_at_once_whatever_changes_in_a_frame
 def test_frames_that_differ_in_their_text_only_are_counted_by_what_is_round_it() -> None:
     observer = ChatObserver()
     observer.feed(content("Hel"))
+    assert observer._before == b""  # the client waits for the first
+    observer.feed(content("l"))
     assert content("TEXT") == observer._before + b"TEXT" + observer._after
-    for text in ("lo", " world", "你好", 'a "quoted" one', "!"):
+    for text in ("o", " world", "你好", 'a "quoted" one', "!"):
         observer.feed(content("TEXT").replace(b'"TEXT"', json.dumps(text, ensure_ascii=False).encode()))
     observer.feed(content(""))
-    assert (observer.content_chunks, observer.malformed_frames) == (6, 0)
+    assert (observer.content_chunks, observer.malformed_frames) == (7, 0)
 
 
 def test_such_frames_are_not_decoded_however_many_arrive_together(monkeypatch: pytest.MonkeyPatch) -> None:
     observer = ChatObserver()
     observer.feed(content("Hel"))
+    observer.feed(content("l"))
     monkeypatch.setattr(ChatObserver, "_payload", None)
-    observer.feed(content("lo"))
+    observer.feed(content("o"))
     observer.feed(content(",") + content(" world") + content("s and you"))
-    assert observer.content_chunks == 5
+    assert observer.content_chunks == 6
     monkeypatch.undo()
     observer.feed(content("!") + content('"') + content("?") + finish() + DONE)
-    assert (observer.content_chunks, observer.malformed_frames, observer.finished) == (8, 0, True)
+    assert (observer.content_chunks, observer.malformed_frames, observer.finished) == (9, 0, True)
 
 
 @settings(max_examples=200, deadline=None)

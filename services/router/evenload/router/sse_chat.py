@@ -114,10 +114,10 @@ class ChatObserver(SseObserver):
             else:
                 self._note_open(choice.index)
         if has_content:
+            if self.content_started and frame.usage is None:  # not from the first: the client waits for that one
+                self._learn(payload, frame)
             self.content_chunks += 1
             self.content_started = True
-            if frame.usage is None:
-                self._learn(payload, frame)
         return None
 
     def _learn(self, payload: bytes, frame: _Frame) -> None:

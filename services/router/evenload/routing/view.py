@@ -357,6 +357,12 @@ class FleetView:
             pending_ms=entry.pending_ms(),
         )
 
+    def settle(self, instance: str, now_ms: int) -> None:
+        """Fold now what the next look at an instance would have to fold; of no effect where nothing waits."""
+        entry = self._entries.get(instance)
+        if entry is not None and entry.unfolded:
+            entry.advance(now_ms)
+
     def snapshot(self, instance: str) -> InstanceSnapshot | None:
         """Return the newest snapshot of the instance, if any came yet."""
         return self._entries[instance].snapshot
