@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from evenload.router import failing
 from evenload.router.decision import Decided
 from evenload.router.gone import Gone
 from evenload.router.pool import Pool
@@ -393,3 +394,5 @@ class Attempt:
         )
         dispatcher.tell(outcome)
         dispatcher.watch.ended(self._pool.name, self._model, self.instance, outcome)
+        if kind != "ok":
+            failing.say(self._pool.name, outcome)

@@ -29,13 +29,19 @@ class RouterMetrics:
         self._outcomes = Counts(
             "evenload_router_attempts", "Attempts ended, by model and outcome.", (*where, "model", "outcome")
         )
+        self._failures = Counts(
+            "evenload_router_failures",
+            "Attempts that were not answered well, by outcome and cause.",
+            (*where, "outcome", "cause"),
+        )
         self._ttft = Histograms(
             "evenload_router_ttft_seconds", "Time to first content token of an attempt.", where, TTFT_BUCKETS_S
         )
         self._duration = Histograms(
             "evenload_router_attempt_seconds", "Duration of an attempt.", where, DURATION_BUCKETS_S
         )
-        for collector in (self._choices, self._outcomes, self._ttft, self._duration):
+        self._by_instance = (self._choices, self._outcomes, self._failures, self._ttft, self._duration)
+        for collector in self._by_instance:
             self.registry.register(collector)
         self.in_flight = Gauge("evenload_router_in_flight", "Own requests under way.", where, registry=self.registry)
         self.score = Gauge(
@@ -105,13 +111,15 @@ class RouterMetrics:
     def forget(self, pool: str, instance: str) -> None:
         """Drop the series of an instance that is no longer in the settings."""
         labels = {"pool": pool, "instance": instance}
-        for metric in (self._choices, self._outcomes, self._ttft, self._duration, self.in_flight, self.score):
+        for metric in (*self._by_instance, self.in_flight, self.score):
             metric.remove_by_labels(labels)
 
     def ended(self, pool: str, model: str, instance: str, outcome: Outcome) -> None:
         """One more attempt ended."""
         self._outcomes.add((pool, instance, model, outcome.kind))
         self._duration.add((pool, instance), outcome.duration_ms / 1000.0)
+        if outcome.kind != "ok":
+            self._failures.add((pool, instance, outcome.kind, outcome.cause))
 
 
 class _Gates(Collector):

@@ -155,7 +155,8 @@ class Proxy:
             if client.started:
                 raise
             return await client.refuse(not_json().error)
-        except Exception:
+        except Exception as error:
+            error.add_note(f"request {request_id.decode('ascii')}")
             if not client.started:
                 await client.refuse(_INTERNAL)
             raise  # the server logs it
