@@ -1,7 +1,7 @@
 """Proxies before the same engine: `python benchmarks/dataplane/bench.py [peers | SECTION ...] [--only NAMES] [--json]`.
 
-Sections: requests, chunks, latency, idle, many; without one, all of them. `peers` installs what is compared with.
-README.md says what each measures. Every round measures each proxy once, one after the other, so that a ratio compares
+Sections: requests, chunks, latency, first, idle, many; without one, all of them. `peers` installs what is compared
+with. README.md says what each measures. Every round measures each proxy once, one after the other, so that a ratio compares
 what the machine was at one moment; figures are medians over rounds with the extremes in brackets.
 """
 
@@ -34,6 +34,7 @@ SECTIONS: dict[str, tuple[str, measure.Measure, str, str]] = {
     "requests": ("plain requests, closed loop of 64 clients", measure.requests, "cpu_us", ""),
     "chunks": ("100 streams of 50 frames/s", measure.chunks, "cpu_s_per_million", ""),
     "latency": ("plain requests at 100/s (slow: 5/s)", measure.latency, "p50_ms", "none"),
+    "first": ("first content of streams, 100 begun per second (slow: 5/s)", measure.first, "p50_ms", "none"),
     "idle": ("500 silent streams (slow: 25)", measure.idle, "kb_per_stream", ""),
     "many": ("2,000 streams of 2 frames/s (slow: 100)", measure.many, "cpu_s_per_million", ""),
 }

@@ -20,6 +20,7 @@ FRAMES = 200
 FRAME_S = 0.02
 STREAMS = 100
 RATE = 100.0
+SHORT_FRAMES = 4
 SLOW = 20  # a slow proxy gets a twentieth of the load
 IDLE_STREAMS = 500
 MANY_STREAMS = 2000
@@ -52,6 +53,15 @@ async def latency(proxy: Proxy, _engine: Engine) -> Row:
     async with Load(proxy.url) as load:
         await load.closed(4, 0.3)
         return await _with_cpu(proxy, lambda: load.arriving(rate, WINDOW_S, random.Random(1)), _delays)
+
+
+async def first(proxy: Proxy, engine: Engine) -> Row:
+    """Short streams, one begun every 10 ms: how long until their first content."""
+    engine.interval_s = FRAME_S
+    rate = RATE / SLOW if proxy.slow else RATE
+    async with Load(proxy.url) as load:
+        await load.streams(4, SHORT_FRAMES, 0.3)
+        return await _with_cpu(proxy, lambda: load.streams(round(rate * WINDOW_S), SHORT_FRAMES, WINDOW_S), _firsts)
 
 
 async def idle(proxy: Proxy, engine: Engine) -> Row:
@@ -113,7 +123,15 @@ def _per_chunk(seen: Seen, cpu_s: float) -> Row:
 
 
 def _delays(seen: Seen, cpu_s: float) -> Row:
-    values = seen.latencies_s or [float("nan")]
+    return _quantiles(seen.latencies_s, seen, cpu_s)
+
+
+def _firsts(seen: Seen, cpu_s: float) -> Row:
+    return _quantiles(seen.ttfts_s, seen, cpu_s)
+
+
+def _quantiles(seconds: list[float], seen: Seen, cpu_s: float) -> Row:
+    values = seconds or [float("nan")]
     return {
         "p50_ms": 1e3 * statistics.median(values),
         "p99_ms": 1e3 * quantile(values, 0.99),
