@@ -1,8 +1,8 @@
 """Proxies before the same engine: `python benchmarks/dataplane/bench.py [peers | SECTION ...] [--only NAMES] [--json]`.
 
 Sections: requests, chunks, latency, first, idle, many; without one, all of them. `peers` installs what is compared
-with. README.md says what each measures. Every round measures each proxy once, one after the other, so that a ratio compares
-what the machine was at one moment; figures are medians over rounds with the extremes in brackets.
+with. README.md says what each measures. Every round measures each proxy once, one after the other, so that a ratio
+compares what the machine was at one moment; figures are medians over rounds with the extremes in brackets.
 """
 
 import argparse
