@@ -140,6 +140,29 @@ async def test_a_client_that_leaves_just_when_a_deadline_passes_is_gone_and_not_
         dispatcher.close()
 
 
+@pytest.mark.parametrize("at_once", ["left", "expired"])
+async def test_who_cancels_the_request_at_the_same_moment_is_obeyed(at_once: str) -> None:
+    async with ScriptedUpstream([Stall()]) as engine:
+        dispatcher = FakeDispatcher({"a": engine.url, "b": engine.url})
+        proxy = Proxy(no_app, dispatcher, Limits(first_token_s=1000.0))
+        client = AsgiClient(BODIES["stream"])
+        task = asyncio.create_task(proxy(scope(), client.receive, client.send))
+        while not engine.requests:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        (watch,) = proxy._exchange._watches._all
+        if at_once == "left":
+            watch.leave()
+        else:
+            watch.look(1e12)
+        task.cancel()
+        async with asyncio.timeout(5):
+            await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled(), "a server that stops its tasks must see them end so"
+        assert dispatcher.kinds == ["client_gone"]  # and nobody else has been asked
+        check(dispatcher, proxy)
+        dispatcher.close()
+
+
 class _StubbornResponse:
     status = 500
     headers: tuple[tuple[bytes, bytes], ...] = ()

@@ -19,7 +19,6 @@ from .headers import Headers, content_type_of
 from .sigv4 import Signer
 
 ANY_MODEL = "*"
-NAMES_MAX = 1024  # encoded names that are kept; a pool for any model takes the client's word
 
 
 class Shape:
@@ -53,8 +52,8 @@ class Shape:
         self._headers = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
         self._query = urlencode(query, quote_via=quote).encode() if query else b""
         self._deployments = deployments
-        self._encoded: dict[str, bytes] = {}
         self.names = dict(names or {})
+        self._encoded = {name: msgspec.json.encode(name) for name in self.names.values()}
         self.signer = signer
 
     def __repr__(self) -> str:
@@ -86,12 +85,7 @@ class Shape:
             return body
         if not quoted:
             return replaced(body, found, name.encode())
-        encoded = self._encoded.get(name)
-        if encoded is None:
-            if len(self._encoded) >= NAMES_MAX:
-                self._encoded.clear()
-            encoded = self._encoded[name] = msgspec.json.encode(name)
-        return replaced(body, found, encoded)
+        return replaced(body, found, self._encoded[name])
 
     def _target(self, path: bytes, found: Found | None) -> bytes:
         if self._deployments:
