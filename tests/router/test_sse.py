@@ -238,6 +238,8 @@ def test_content_reasoning_and_tool_calls_stop_the_clock(data: bytes) -> None:
         (frame({"error": {"message": "x", "code": "429"}}), "saturated", 429),
         (b"event: error\ndata: gone\n\n", "stream_error", None),
         (b"event: error\n\n", "stream_error", None),
+        (b'event: error\ndata: {"message":"no"}\n\n', "stream_error", None),
+        (b'event: error\ndata: {"message":"no","code":400}\n\n', "rejected", 400),
         (delta("error"), "stream_error", None),
         (delta("abort"), "stream_error", None),
     ],
