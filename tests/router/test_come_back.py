@@ -1,0 +1,14 @@
+"""F25: when a client is told to come back that nobody had room for."""
+
+import pytest
+
+from evenload.router.fake_wire import error
+from evenload.router.fakes import post
+from tests.router.stage import BUSY, STREAM, fleet
+
+
+@pytest.mark.behind_the_server
+async def test_where_engines_give_no_time_it_is_that_of_the_shortest_cooling() -> None:
+    async with fleet([error(503, BUSY)], [error(503, BUSY, ("retry-after", "20"))]) as f:
+        got = await post(f.url, STREAM)
+        assert (got.status, got.headers[b"retry-after"]) == (503, b"3")  # `scoring.cooling_ms`

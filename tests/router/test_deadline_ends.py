@@ -1,0 +1,54 @@
+"""The client's own deadline at moments that no clock hits reliably, and what is left of it afterwards."""
+
+import asyncio
+import gc
+
+import pytest
+
+from evenload.router.fake_wire import Stall
+from evenload.router.fakes import FakeDispatcher, ScriptedUpstream, post
+from evenload.router.limits import Limits
+from evenload.router.proxy import Proxy
+from evenload.router.watch import Watch
+from tests.router.stage import GOOD, GOOD_BODY, STREAM, stage
+from tests.router.test_release import BODIES, AsgiClient, check, no_app, scope
+
+DEADLINE = (b"x-request-timeout-ms", b"60000")
+
+
+@pytest.mark.behind_the_server
+@pytest.mark.parametrize(
+    ("left_s", "kind", "code"), [(-0.001, "timeout", b"upstream_first_token"), (9.0, "client_gone", b"deadline_exceeded")]
+)
+async def test_an_instance_whose_limit_has_passed_unseen_is_blamed_at_the_deadline(
+    left_s: float, kind: str, code: bytes
+) -> None:
+    async with ScriptedUpstream([Stall()]) as engine:
+        dispatcher = FakeDispatcher({"a": engine.url})
+        proxy = Proxy(no_app, dispatcher, Limits(attempts_max=1))
+        client = AsgiClient(BODIES["stream"])
+        task = asyncio.create_task(proxy({**scope(), "headers": [DEADLINE]}, client.receive, client.send))
+        while not engine.requests:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        (watch,) = proxy._exchange._watches._all
+        watch.limit(left_s, "first_token")
+        watch._over()  # before the next tick
+        async with asyncio.timeout(5):
+            await task
+        assert dispatcher.kinds == [kind]
+        assert code in client.messages[-1]["body"]
+        check(dispatcher, proxy)
+        dispatcher.close()
+
+
+async def test_a_deadline_that_was_not_reached_keeps_nothing_of_its_request() -> None:
+    before = watches()
+    async with stage(GOOD) as s:
+        assert (await post(s.url, STREAM, DEADLINE)).body == GOOD_BODY
+    assert watches() <= before
+
+
+def watches() -> int:
+    """How many there are, of requests that are over too."""
+    gc.collect()
+    return sum(isinstance(one, Watch) for one in gc.get_objects())
