@@ -2,6 +2,8 @@
 
 import asyncio
 import gc
+from collections.abc import MutableMapping
+from typing import Any
 
 import pytest
 
@@ -37,6 +39,38 @@ async def test_an_instance_whose_limit_has_passed_unseen_is_blamed_at_the_deadli
             await task
         assert dispatcher.kinds == [kind]
         assert code in client.messages[-1]["body"]
+        check(dispatcher, proxy)
+        dispatcher.close()
+
+
+class _Full(AsgiClient):
+    """Does not take the end of a stream, as one that does not read."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(body)
+        self.full = asyncio.Event()
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        if b"[DONE]" in message.get("body", b""):
+            self.full.set()
+            await asyncio.sleep(3600)
+        await super().send(message)
+
+
+@pytest.mark.behind_the_server
+@pytest.mark.parametrize("script", [GOOD, [*GOOD[:-3], Stall(0.05), *GOOD[-3:]]], ids=["held", "passing"])
+async def test_an_end_that_the_client_has_not_taken_is_none(script: list[Any]) -> None:
+    async with ScriptedUpstream(script) as engine:
+        dispatcher = FakeDispatcher({"a": engine.url})
+        proxy = Proxy(no_app, dispatcher)
+        client = _Full(BODIES["stream"])
+        task = asyncio.create_task(proxy({**scope(), "headers": [DEADLINE]}, client.receive, client.send))
+        async with asyncio.timeout(5):
+            await client.full.wait()
+            (watch,) = proxy._exchange._watches._all
+            watch._over()
+            await task
+        assert dispatcher.kinds == ["client_gone"]
         check(dispatcher, proxy)
         dispatcher.close()
 
