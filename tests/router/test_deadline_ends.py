@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import pytest
@@ -44,35 +44,50 @@ async def test_an_instance_whose_limit_has_passed_unseen_is_blamed_at_the_deadli
 
 
 class _Full(AsgiClient):
-    """Does not take the end of a stream, as one that does not read."""
+    """Does not take one of the messages, as a client that does not read."""
 
-    def __init__(self, body: bytes) -> None:
-        super().__init__(body)
+    def __init__(self, refuses: Callable[[MutableMapping[str, Any]], bool]) -> None:
+        super().__init__(BODIES["stream"])
         self.full = asyncio.Event()
+        self.ends = 0
+        self._refuses = refuses
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
-        if b"[DONE]" in message.get("body", b""):
+        self.ends += not message.get("more_body", True)
+        if self._refuses(message):
             self.full.set()
             await asyncio.sleep(3600)
         await super().send(message)
 
 
-@pytest.mark.behind_the_server
-@pytest.mark.parametrize("script", [GOOD, [*GOOD[:-3], Stall(0.05), *GOOD[-3:]]], ids=["held", "passing"])
-async def test_an_end_that_the_client_has_not_taken_is_none(script: list[Any]) -> None:
+async def at_the_deadline_of(client: _Full, script: list[Any]) -> list[str | None]:
+    """Let the deadline pass while the client does not take its message; returns how the attempts ended."""
     async with ScriptedUpstream(script) as engine:
         dispatcher = FakeDispatcher({"a": engine.url})
         proxy = Proxy(no_app, dispatcher)
-        client = _Full(BODIES["stream"])
         task = asyncio.create_task(proxy({**scope(), "headers": [DEADLINE]}, client.receive, client.send))
         async with asyncio.timeout(5):
             await client.full.wait()
             (watch,) = proxy._exchange._watches._all
             watch._over()
             await task
-        assert dispatcher.kinds == ["client_gone"]
         check(dispatcher, proxy)
         dispatcher.close()
+        return list(dispatcher.kinds)
+
+
+@pytest.mark.behind_the_server
+@pytest.mark.parametrize("script", [GOOD, [*GOOD[:-3], Stall(0.05), *GOOD[-3:]]], ids=["held", "passing"])
+async def test_an_end_that_the_client_has_not_taken_is_none(script: list[Any]) -> None:
+    client = _Full(lambda message: b"[DONE]" in message.get("body", b""))
+    assert await at_the_deadline_of(client, script) == ["client_gone"]
+
+
+@pytest.mark.behind_the_server
+async def test_a_response_that_is_being_ended_is_not_ended_again() -> None:
+    client = _Full(lambda message: not message.get("more_body", True))
+    assert await at_the_deadline_of(client, GOOD) == ["ok"]
+    assert client.ends == 1
 
 
 async def test_a_deadline_that_was_not_reached_keeps_nothing_of_its_request() -> None:
