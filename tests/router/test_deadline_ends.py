@@ -20,7 +20,8 @@ DEADLINE = (b"x-request-timeout-ms", b"60000")
 
 @pytest.mark.behind_the_server
 @pytest.mark.parametrize(
-    ("left_s", "kind", "code"), [(-0.001, "timeout", b"upstream_first_token"), (9.0, "client_gone", b"deadline_exceeded")]
+    ("left_s", "kind", "code"),
+    [(-0.001, "timeout", b"upstream_first_token"), (9.0, "client_gone", b"deadline_exceeded")],
 )
 async def test_an_instance_whose_limit_has_passed_unseen_is_blamed_at_the_deadline(
     left_s: float, kind: str, code: bytes

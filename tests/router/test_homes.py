@@ -45,6 +45,13 @@ def test_prompts_of_which_none_comes_back_never_go_home() -> None:
     assert one.repeated == 0.0
 
 
+def test_nothing_is_counted_of_beginnings_that_are_not_under_way() -> None:
+    one = homes()
+    for beginning in range(1, 100):
+        ask(one, beginning)
+    assert (one.under_way, one._alike) == (0, {})
+
+
 def test_a_prompt_that_comes_back_goes_home_the_second_time() -> None:
     one = homes()
     assert [ask(one, 7), ask(one, 8), ask(one, 7), ask(one, 7)] == [0, 0, 7, 7]

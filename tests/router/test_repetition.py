@@ -1,6 +1,7 @@
 """F17: when a request is sent a second time because its connection turned out to be closed, and when it is not."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ async def test_who_was_silent_for_long_may_have_generated_and_is_not_asked_a_sec
 
 async def test_it_goes_to_a_fresh_connection_though_others_are_idle_for_they_may_be_closed_too() -> None:
     both = asyncio.Event()
-    held = [Gate(both), *OK]
+    held: list[Any] = [Gate(both), *OK]
     async with ScriptedUpstream(held, held, [Cut()]) as server:
         client = Upstream(server.url)
         asked = [asyncio.create_task(client.request("POST", b"/", [], b"{}")) for _ in range(2)]

@@ -11,9 +11,7 @@ async def test_an_attempt_ends_once_and_has_one_first_token() -> None:
         for _ in range(2):
             lease.first_token(5.0)
         for kind in ("ok", "http_error"):
-            lease.finish(
-                kind, status=200, cause="", retry_after_ms=None, ttft_ms=5.0, duration_ms=9.0, output_tokens=1
-            )
+            lease.finish(kind, status=200, cause="", retry_after_ms=None, ttft_ms=5.0, duration_ms=9.0, output_tokens=1)
         lease.first_token(6.0)
         state = f.state("a")
         assert (state.successes, state.errors, state.first_tokens) == (1, 0, 1)

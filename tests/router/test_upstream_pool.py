@@ -106,7 +106,7 @@ async def test_a_loss_after_the_first_byte_is_never_repeated() -> None:
 
 async def test_a_connection_closed_while_idle_is_not_used() -> None:
     async with ScriptedUpstream([OK, Stall(0.02), Cut()]) as server:
-        client = Upstream(server.url)
+        client = Upstream(server.url, idle_seconds=60.0)  # the sweep is not what ends it
         await ask_all(client)
         async with asyncio.timeout(5):
             while client.idle_connections:  # noqa: ASYNC110
@@ -126,7 +126,7 @@ async def test_bytes_nobody_asked_for_are_never_an_answer() -> None:
 async def test_bytes_that_come_while_idle_end_the_connection() -> None:
     gate = asyncio.Event()
     async with ScriptedUpstream([OK, Gate(gate), response(408, b"late"), Stall()], [OK]) as server:
-        client = Upstream(server.url)
+        client = Upstream(server.url, idle_seconds=60.0)  # the sweep is not what ends it
         await ask_all(client)
         gate.set()
         async with asyncio.timeout(5):
