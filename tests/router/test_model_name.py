@@ -39,3 +39,11 @@ async def test_the_models_name_is_the_clients_in_messages_and_responses() -> Non
         other = p.whole.replace(b'"model":"tiny"', b'"model":"inner/name"')
         async with fleet(sse(other), response_model="client") as f:
             assert (await post(f.url, ASKED, path=p.path)).body == p.whole
+
+
+def test_a_frame_that_does_not_end_is_not_kept_for_ever() -> None:
+    rename = OuterModelName("m")
+    piece = b'data: {"model":"x","y":"' + b"x" * 2**20
+    passed = [rename.feed(piece) for _ in range(20)]
+    assert b"".join(passed) == piece * 20
+    assert not rename._waiting
