@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from evenload.cli.supervise import Child
+from evenload.demo.engine_server import EngineFleet, EngineServer
+from evenload.router.fakes import post
 from evenload.router.upstream import UpstreamError
 from tests.e2e import fleet
 from tests.e2e.replica import Replica
@@ -85,3 +87,37 @@ async def test_a_rolling_restart_under_load_drops_no_request(tmp_path: Path) -> 
     assert set(ends) == {"whole"}
     assert ends["whole"] > 200
     assert sum(replica.client.stale_retries for replica in replicas) == 0  # no connection was closed under a request
+
+
+async def test_a_router_that_leaves_serves_on_while_it_announces_it_and_then_finishes_what_is_long(
+    tmp_path: Path,
+) -> None:
+    engines = EngineFleet([EngineServer(name="engine", model=fleet.MODEL, speed=1.0)])
+    await engines.start()
+    replica = Replica(fleet.settings_for(engines, "127.0.0.1:1", "nowhere", announce_s=ANNOUNCE_S, drain_s=20))
+    child = await asyncio.to_thread(fleet.start, "router", "router", replica.settings, tmp_path)
+    polling = asyncio.create_task(replica.poll())
+    loop = asyncio.get_running_loop()
+    ask = {"model": fleet.MODEL, "stream": True, "messages": [{"role": "user", "content": "Hello"}]}
+    try:
+        async with asyncio.timeout(60):
+            while not replica.ready:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        long = asyncio.create_task(post(replica.url, {**ask, "max_tokens": 600}))
+        await asyncio.sleep(0.5)
+        stopping, began_s = asyncio.create_task(asyncio.to_thread(child.stop)), loop.time()
+        await asyncio.sleep(0.7 * ANNOUNCE_S)
+        assert not replica.ready
+        late = await post(replica.url, {**ask, "max_tokens": 1})  # by who has not seen it yet
+        assert (late.status, b"[DONE]" in late.body) == (200, True)
+        got = await long
+        assert loop.time() - began_s > 2 * ANNOUNCE_S, "it ended before it could have been cut off"
+        assert (got.whole, b"[DONE]" in got.body, b'"error"' in got.body) == (True, True, False)
+        await stopping
+        assert child.returncode == 0
+    finally:
+        polling.cancel()
+        await asyncio.gather(polling, return_exceptions=True)
+        replica.client.close()
+        await asyncio.to_thread(child.stop)
+        await engines.stop()

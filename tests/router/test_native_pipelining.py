@@ -33,6 +33,24 @@ async def test_a_pipelined_request_whose_body_does_not_come_is_given_up() -> Non
         assert (await p.rest()).startswith(b"HTTP/1.1 408 ")
 
 
+async def test_its_time_begins_when_it_is_its_turn() -> None:
+    async with peer(server=Impatient) as p:
+        p.send(GET % b"sleepy" + b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nhe")
+        assert (await p.answer())[1] == b"GET /sleepy "
+        assert (await p.rest()).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_the_last_that_is_read_ahead_may_have_its_body_to_come() -> None:
+    async with peer() as p:
+        begun = b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n"
+        p.send(GET % b"slow" + GET % b"next" * (PIPELINED_MAX - 1) + begun)
+        for _ in range(PIPELINED_MAX):
+            await p.answer()
+        p.send(b"hello")
+        async with asyncio.timeout(5):
+            assert (await p.answer())[1] == b"POST /body hello"
+
+
 async def test_more_pipelined_requests_than_are_read_ahead_are_all_answered_in_order() -> None:
     count = 20 * PIPELINED_MAX
     async with peer() as p:

@@ -15,7 +15,10 @@ OK = [response(200, b"{}")]
 async def test_who_was_silent_for_long_may_have_generated_and_is_not_asked_a_second_time() -> None:
     async with ScriptedUpstream(OK, [Stall(STALE_WINDOW_S + 0.1), Cut()], OK) as server:
         client = Upstream(server.url)
-        (await client.request("POST", b"/", [], b"{}")).release()
+        first = await client.request("POST", b"/", [], b"{}")
+        assert await first.read_all(10) == b"{}"
+        first.release()
+        assert client.idle_connections == 1
         with pytest.raises(UpstreamReset):
             await client.request("POST", b"/", [], b"{}")
         assert (len(server.requests), client.stale_retries) == (2, 0)
