@@ -69,9 +69,11 @@ async def test_a_first_token_that_does_not_come_in_time_is_awaited_elsewhere() -
 
 async def test_keep_alive_comments_do_not_put_the_first_token_limit_off() -> None:
     ping: list[Any] = [chunk(b": wait\n\n"), Stall(0.03)]
-    pings = [SSE_HEAD, *(ping * 40)]
+    pings = [SSE_HEAD, *(ping * 600)]
     async with stage(pings, GOOD, limits=Limits(first_token_s=0.2)) as s:
+        began_s = time.monotonic()
         assert (await post(s.url, STREAM)).body == GOOD_BODY
+        assert time.monotonic() - began_s < 5.0  # of the 18 that the pings go on
         assert s.ends[0] == ("a", "timeout", "first_token")
 
 
