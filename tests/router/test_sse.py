@@ -69,6 +69,16 @@ def test_feeding_byte_by_byte_sees_the_same_as_feeding_at_once(name: str, of: ty
     assert facts(observe(data, *range(len(data)), of=of)) == facts(observe(data, of=of))
 
 
+@each_protocol
+@pytest.mark.parametrize("name", OWN)
+def test_one_cut_anywhere_changes_nothing_also_where_a_whole_line_is_on_each_side(
+    name: str, of: type[SseObserver]
+) -> None:
+    data = OWN[name]
+    whole = facts(observe(data, of=of))
+    assert [cut for cut in range(len(data)) if facts(observe(data, cut, of=of)) != whole] == []
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.data(), st.sampled_from(sorted(STREAMS)), st.sampled_from([b"\n", b"\r\n", b"\r"]), st.sampled_from(PROTOCOLS)
