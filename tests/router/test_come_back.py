@@ -5,7 +5,7 @@ import pytest
 from evenload.router.fake_wire import error
 from evenload.router.fakes import post
 from evenload.schemas import Membership
-from tests.router.stage import BUSY, GOOD, STREAM, fleet
+from tests.router.stage import BUSY, GOOD, STREAM, fleet, stage
 
 
 @pytest.mark.behind_the_server
@@ -22,3 +22,8 @@ async def test_who_has_left_the_fleet_has_no_room_for_anybody() -> None:
         got = await post(f.url, STREAM)
         assert (got.status, got.headers[b"retry-after"]) == (503, b"3")
         assert f.requests("b") == 0
+
+
+async def test_a_time_is_told_in_whole_seconds_rounded_up() -> None:
+    async with stage([error(503, BUSY, ("retry-after-ms", "6500"))]) as s:
+        assert (await post(s.url, STREAM)).headers[b"retry-after"] == b"7"

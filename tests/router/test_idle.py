@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from evenload.router.fake_wire import END, Stall, chunk, response
+from evenload.router.fake_wire import END, SSE_HEAD, Stall, chunk, content, response
 from evenload.router.fakes import post
 from evenload.router.limits import Limits
 from evenload.router.upstream import Upstream
-from tests.router.stage import JSON_ANSWER, PLAIN, stage, until
+from tests.router.stage import JSON_ANSWER, PLAIN, STREAM, events, stage, until
 
 SPEECH = b"HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\ntransfer-encoding: chunked\r\n\r\n"
 BEGUN = b"HTTP/1.1 %d X\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{"
@@ -61,3 +61,10 @@ async def test_while_the_client_does_not_read_nothing_is_waited_for() -> None:
         got.release()
         client.close()
         await until(lambda: s.ends == [("a", "ok", "")])
+
+
+async def test_a_stream_is_limited_again_after_each_piece() -> None:
+    script = [SSE_HEAD, chunk(content("a")), Stall(0.1), chunk(content("b")), Stall(0.1), chunk(content("c")), Stall()]
+    async with stage(script, limits=LIMITS) as s, asyncio.timeout(FOREVER_S):
+        assert events(await post(s.url, STREAM))[-1]["error"]["code"] == "idle"
+        assert s.ends == [("a", "timeout", "idle")]

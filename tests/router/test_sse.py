@@ -227,6 +227,8 @@ def test_frames_without_content_do_not_stop_the_clock(data: bytes) -> None:
         delta(reasoning_content="hm"),
         delta(tool_calls=[{"index": 0, "function": {"name": "f", "arguments": ""}}]),
         delta(refusal="no"),
+        delta(function_call={"name": "f"}),
+        delta(audio={"data": "AAAA"}),
         frame({"choices": [{"index": 0, "text": "a"}]}),
         b'data:{"choices":[{"delta":{"content":"no space"}}]}\n\n',
         b'id: 4\ndata: { "choices" : [ { "delta" : { "content" : "spaces" } } ] }\n\n',
