@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from evenload.router import exchange
 from evenload.router.fake_wire import (
     SSE_HEAD,
     Cut,
@@ -85,13 +86,14 @@ async def test_an_instance_whose_own_limit_has_passed_is_blamed_all_the_same() -
         assert s.ends == [("a", "timeout", "first_token")]
 
 
-async def test_a_retry_is_not_begun_when_the_rest_is_too_short() -> None:
+async def test_a_retry_is_not_begun_when_the_rest_is_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "RETRY_REST_S_MIN", 1.5)  # its own 50 ms are over by chance on a busy machine
     slow = [Stall(0.2), Cut()]
     async with stage(slow, GOOD) as s:
-        assert (await post(s.url, STREAM, within(230))).status == 502  # the failure itself, told in time
+        assert (await post(s.url, STREAM, within(1500))).status == 502  # the failure itself, told in time
         assert s.ends == [("a", "upstream_cut", "eof")]
         assert s.engines[1].requests == []
-        assert (await post(s.url, STREAM, within(2000))).body == GOOD_BODY
+        assert (await post(s.url, STREAM, within(20_000))).body == GOOD_BODY
 
 
 async def test_a_retry_is_not_begun_at_an_instance_that_is_known_to_take_longer() -> None:
