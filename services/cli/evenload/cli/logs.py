@@ -12,8 +12,9 @@ from evenload.settings import LogSettings
 
 REPEAT_S = 10.0
 CAUSES_MAX = 512
-# These write several lines for every attempt to reach a broker, and one per record at debug level.
-QUIET_LOGGERS = ("aiokafka", "faust", "mode", "kafka", "asyncio", "urllib3", "uvicorn.access")
+# These write several lines for every attempt to reach a broker, and one per record at debug level; botocore's have
+# session tokens in them.
+QUIET_LOGGERS = ("aiokafka", "botocore", "faust", "mode", "kafka", "asyncio", "urllib3", "uvicorn.access")
 DIGITS = re.compile(r"\d+")
 
 
@@ -32,7 +33,7 @@ class RepeatFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Decide whether a record is written; a record that follows held-back ones is given their number."""
-        if record.levelno < logging.WARNING:
+        if record.levelno < logging.WARNING or getattr(record, "every", False):  # `problems.EVERY`
             return True
         cause = (record.pathname, record.lineno, DIGITS.sub("", record.getMessage())[:200])
         now = self._clock()

@@ -39,7 +39,7 @@ from evenload.routing.log_clock import LogClock
 from evenload.schemas import Event, SnapshotBatch
 from evenload.settings import InstanceSettings, PoolSettings, Settings, SettingsError
 from evenload.settings.base import host_and_port
-from evenload.settings.problems import Problem
+from evenload.settings.problems import EVERY, Problem
 
 if TYPE_CHECKING:
     from evenload.collector.otlp import Places
@@ -101,9 +101,9 @@ async def _reload(collector: "Collector", again: Callable[[], Settings], wanted:
             collector.reload(await asyncio.to_thread(again))
         except SettingsError as error:
             for problem in error.problems:
-                log.error("not reloaded, nothing has changed: %s", problem)
+                log.error("not reloaded, nothing has changed: %s", problem, extra=EVERY)
         except Exception:
-            log.exception("not reloaded: a fault of the collector")
+            log.exception("not reloaded: a fault of the collector", extra=EVERY)
 
 
 class Collector:

@@ -34,7 +34,7 @@ from evenload.router.pool import Place, Pool
 from evenload.router.prefix_key import prefix_key
 from evenload.router.proxy import Proxy
 from evenload.router.telemetry import Telemetry
-from evenload.router.upstreams import upstreams
+from evenload.router.upstreams import Means, upstreams
 from evenload.routing import POLICIES, FleetView, LogClock
 from evenload.routing.retry_budget import RetryBudget
 from evenload.schemas import SnapshotBatch
@@ -62,6 +62,7 @@ class Router:
         settings: in force, with the instances that were discovered; `reload.py` changes them.
         discovery: finds those.
         beginnings: hashes how prompts begin; with the key of the start, whatever is reloaded.
+        means: what clients of instances share.
         admin: what operators may do; always there, with or without keys for it.
         tracing: its spans, if any.
     """
@@ -74,6 +75,7 @@ class Router:
     settings: Settings
     discovery: Discovery
     beginnings: Beginnings
+    means: Means
     admin: Admin | None = None
     tracing: "Tracing | None" = None
 
@@ -147,10 +149,12 @@ def build(
     rights = RightsWatch(brokers, "router", kafka.topic_prefix)
     for source in (SpoolMetrics(emitter), rights, DiscoveryMetrics(lambda: discovery)):
         metrics.registry.register(source)
+    means = Means()
+    means.prepare(settings)
     dispatcher = Dispatcher(
         router=router.name,
         pools=pools_of(settings, beginnings),
-        upstreams=upstreams(settings, environ),
+        upstreams=upstreams(settings, environ, means=means),
         view=view,
         log_clock=LogClock(wall_ms, mono_ms),
         emitter=emitter,
@@ -209,7 +213,7 @@ def build(
     front: App = proxy if tracing is None else tracing.front(proxy)
     if apart:
         front = Doors(front, app_for("pages"), router.admin_address[1], lambda: proxy.leaving)
-    built = Router(front, proxy, telemetry, dispatcher, metrics, settings, discovery, beginnings, admin, tracing)
+    built = Router(front, proxy, telemetry, dispatcher, metrics, settings, discovery, beginnings, means, admin, tracing)
     return built
 
 

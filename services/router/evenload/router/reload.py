@@ -13,7 +13,7 @@ from evenload.bus.topics import partition_for
 from evenload.router.build import Router, admin_keys_of, admission_of, gate_of, limits_of, pools_of
 from evenload.router.upstreams import upstreams as upstreams_of
 from evenload.settings import PoolSettings, Settings
-from evenload.settings.problems import Problem, SettingsError
+from evenload.settings.problems import EVERY, Problem, SettingsError
 from evenload.settings.scoring import scoring_configs
 
 # Of the sections that a router reads; the pools are all taken over.
@@ -63,24 +63,25 @@ class Reloads:
         metrics = self._router.metrics
         try:
             settings = await asyncio.to_thread(self._again)
+            await asyncio.to_thread(self._router.means.prepare, settings)  # what would stop the event loop
             waiting: list[str] = []
             self._router.discovery.reconfigure(
                 settings, lambda merged: waiting.extend(reload(self._router, merged, self._environ))
             )
         except SettingsError as error:
             for problem in error.problems:
-                log.error("not reloaded, nothing has changed: %s", problem)
+                log.error("not reloaded, nothing has changed: %s", problem, extra=EVERY)
             metrics.reloaded(ok=False)
             return
         except Exception:
-            log.exception("not reloaded: a fault of the router")
+            log.exception("not reloaded: a fault of the router", extra=EVERY)
             metrics.reloaded(ok=False)
             return
         metrics.reloaded(ok=True)
         count = sum(len(pool.instances) for pool in self._router.settings.pools)
         log.info("reloaded: %d pools, %d instances", len(settings.pools), count)
         if waiting:
-            log.warning("these have changed and need a restart: %s", ", ".join(waiting))
+            log.warning("these have changed and need a restart: %s", ", ".join(waiting), extra=EVERY)
 
 
 def reload(router: Router, settings: Settings, environ: dict[str, str]) -> list[str]:
@@ -135,7 +136,7 @@ def adopt(router: Router, settings: Settings, environ: dict[str, str]) -> None:
     before, after = _described(router.settings), _described(settings)
     same = {name for name, described in after.items() if before.get(name) == described}
     kept = {name: one for name, one in router.dispatcher.upstreams.items() if name in same}
-    upstreams = upstreams_of(settings, environ, kept)
+    upstreams = upstreams_of(settings, environ, kept, router.means)
     router.dispatcher.reconfigure(pools, upstreams, configs, partitions)
     router.settings = settings
 

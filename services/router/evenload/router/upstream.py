@@ -16,6 +16,7 @@ from evenload.settings.providers import has_version
 
 from .connection import Connection, Headers
 from .shape import Shape
+from .sigv4 import with_plain_query
 from .upstream_errors import BadResponse, ConnectFailed, UpstreamError, UpstreamReset
 
 __all__ = ["BadResponse", "ConnectFailed", "Response", "Upstream", "UpstreamError", "UpstreamReset"]
@@ -199,8 +200,8 @@ class Upstream:
             path, headers, body = self.shape.apply(path, headers, body)
         target = self._target(path)
         if self.shape is not None and self.shape.signer is not None:
-            url = self._origin + target.decode("ascii")
-            headers = headers + self.shape.signer.signed(method, url, headers, body)
+            target = with_plain_query(target)
+            headers = await self.shape.signer.signed(method, self._origin, target, headers, body)
         head = self._head(method, target, headers, len(body))
         connection = self._take_idle()
         if connection is None:

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+# `extra` of a log record that tells somebody who has just asked, by a signal: never held back as a repetition.
+EVERY = {"every": True}
+
 # Where a value stands in nested data: keys, and indexes of lists.
 Location = tuple[str | int, ...]
 
