@@ -8,6 +8,7 @@ import pytest
 
 from evenload.cli.logs import CAUSES_MAX, RepeatFilter, setup_logging
 from evenload.settings import LogSettings
+from evenload.settings.problems import EVERY
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +81,18 @@ def test_the_table_of_causes_is_bounded() -> None:
     for number in range(3 * CAUSES_MAX):
         repeats.filter(warning("down", line=number))
     assert len(repeats._causes) == CAUSES_MAX
+
+
+def test_what_somebody_has_just_asked_for_is_always_told() -> None:
+    stream = io.StringIO()
+    setup_logging(LogSettings(), "router", stream)
+    for port in (1, 2, 2):
+        logging.getLogger("x").error("h:%d: no key", port, extra=EVERY)
+    assert [line.partition("h:")[2] for line in stream.getvalue().splitlines()] == ["1: no key", "2: no key", "2: no key"]
+
+
+def test_signatures_are_not_explained_in_the_log() -> None:
+    stream = io.StringIO()
+    setup_logging(LogSettings(level="debug"), "router", stream)
+    logging.getLogger("botocore.auth").debug("CanonicalRequest: x-amz-security-token:secret")
+    assert stream.getvalue() == ""

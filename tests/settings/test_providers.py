@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from evenload.settings import InstanceSettings, Settings, SettingsError, backend_keys, load_settings
-from evenload.settings.providers import PRESETS, service_of
+from evenload.settings.providers import AZURE_API_VERSION, PRESETS, service_of
 
 
 def instance(**given: Any) -> InstanceSettings:
@@ -71,6 +71,57 @@ def test_what_is_given_wins_over_the_preset(tmp_path: Path) -> None:
     assert (made.auth, made.api_key_env, made.query) == ("bearer", None, {"api-version": "2025-01-01-preview"})
 
 
+def test_an_own_query_keeps_the_version_that_azure_wants() -> None:
+    made = instance(preset="azure-deployments", url="https://r", query={"x": "1"})
+    assert made.query == {"api-version": AZURE_API_VERSION, "x": "1"}
+
+
+@pytest.mark.parametrize(
+    ("preset", "given", "url"),
+    [
+        ("azure", "https://r.openai.azure.com", "https://r.openai.azure.com/openai"),
+        ("azure", "https://r.openai.azure.com/", "https://r.openai.azure.com/openai"),
+        ("azure", "https://r.openai.azure.com/openai", "https://r.openai.azure.com/openai"),
+        ("azure", "https://gate/az/openai/v1/", "https://gate/az/openai"),
+        ("azure-deployments", "https://r.openai.azure.com/", "https://r.openai.azure.com"),
+        ("azure-deployments", "https://r.openai.azure.com/openai/", "https://r.openai.azure.com"),
+        ("azure-deployments", "https://r.openai.azure.com/openai/v1", "https://r.openai.azure.com"),
+        ("azure-deployments", "https://gate/az", "https://gate/az"),
+    ],
+)
+def test_the_address_that_azures_portal_shows_becomes_the_base(preset: str, given: str, url: str) -> None:
+    made = instance(preset=preset, url=given)
+    assert made.url == url
+    assert InstanceSettings.model_validate(made.model_dump(mode="json")) == made
+
+
+@pytest.mark.parametrize("query", ["", "?api-version=2025-01-01-preview"])
+@pytest.mark.parametrize(
+    ("preset", "path", "reason"),
+    [
+        ("azure", "/openai/v1/chat/completions", "write https://r/openai/v1 as url"),
+        ("azure", "/openai/deployments/d/chat/completions", "is for preset azure-deployments"),
+        ("azure-deployments", "/openai/deployments/d", "write https://r as url, and 'd' as the instance's name"),
+        ("azure-deployments", "/openai/deployments/d/chat/completions", "write https://r as url, and 'd'"),
+        ("azure-deployments", "/openai/v1/responses", "write https://r as url"),
+    ],
+)
+def test_the_address_of_a_call_at_azure_is_refused_with_what_to_write(
+    preset: str, path: str, query: str, reason: str
+) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        instance(preset=preset, url=f"https://r{path}{query}")
+
+
+@pytest.mark.parametrize("path", ["/a/../openai//v1", "//openai/v1", "/./openai", "/%2e%2e/openai/v1", "/openai%2Fv1/.."])
+def test_a_path_that_could_be_signed_in_two_ways_is_refused_with_what_to_write(path: str) -> None:
+    with pytest.raises(ValidationError, match=r"auth sigv4 signs the path in one form only: write https://h/openai as"):
+        instance(preset="bedrock", auth="sigv4", region="us-west-2", url=f"https://h{path}")
+    assert instance(preset="bedrock", region="us-west-2", url=f"https://h{path}").auth == "bearer", "not signed"
+    with pytest.raises(ValidationError, match="write https://h/a%3Ab as url"):
+        instance(url="https://h/a:b", auth="sigv4", region="us-west-2")
+
+
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
@@ -81,7 +132,13 @@ def test_what_is_given_wins_over_the_preset(tmp_path: Path) -> None:
         ({"url": "http://h", "auth": "sigv4", "region": "x", "api_key_env": "K"}, r"do not fit"),
         ({"url": "http://h", "api_key_env": "K", "api_key_file": "f"}, r"exclude each other"),
         ({"url": "http://h", "headers": {"Authorization": "Bearer x"}}, r"credential: use auth"),
+        ({"url": "http://h", "headers": {"X-Goog-Api-Key": "x"}}, r"credential: use auth"),
+        ({"url": "http://h", "headers": {"Ocp-Apim-Subscription-Key": "x"}}, r"credential: use auth"),
+        ({"url": "http://h", "headers": {"x-amz-security-token": "x"}}, r"credential: use auth"),
         ({"url": "http://h", "headers": {"Host": "x"}}, r"set by the router"),
+        ({"preset": "azure", "url": "r.openai.azure.com"}, r"must be http"),
+        ({"preset": "azure", "url": "https://r?api-version=1"}, r"without query"),
+        ({"preset": "azure", "url": "https://[r"}, r"must be http"),
         ({"url": "http://h", "headers": {"x": "a\r\nb: c"}}, r"not a header"),
         ({"url": "http://h", "query": {"api_key": "x"}}, r"credential"),
         ({"url": "http://h", "weight": 0}, r"greater than 0"),

@@ -8,6 +8,8 @@ loop does not.
 
 import asyncio
 import logging
+import math
+from collections.abc import Callable
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -21,15 +23,44 @@ class Unavailable(Exception):
     """Requests cannot be signed; the message says what to do."""
 
 
-class AwsCredentials:
-    """See the module docstring."""
+def found() -> Any:
+    """Find credentials by botocore, and fetch them; blocks.
 
-    def __init__(self) -> None:
+    Raises:
+        Unavailable: botocore is not installed, there are no credentials, or they cannot be had.
+    """
+    try:
+        import botocore.auth
+        import botocore.awsrequest  # noqa: F401 - what signing will need, so that it is there
+        from botocore.exceptions import BotoCoreError
+        from botocore.session import get_session
+    except ImportError:
+        raise Unavailable("auth sigv4 needs botocore: pip install 'evenload[bedrock]'") from None
+    try:
+        source = get_session().get_credentials()
+        if source is not None:
+            source.get_frozen_credentials()
+    except BotoCoreError as error:
+        raise Unavailable(f"auth sigv4 cannot get AWS credentials: {error}") from None
+    if source is None:
+        raise Unavailable("auth sigv4 finds no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+    return source
+
+
+class AwsCredentials:
+    """See the module docstring.
+
+    Args:
+        find: returns botocore's `Credentials`.
+    """
+
+    def __init__(self, find: Callable[[], Any] = found) -> None:
+        self._find = find
         self._source: Any = None
         self._frozen: Any = None
         self._refreshing: asyncio.Future[Any] | None = None
-        self._next_s = 0.0  # when they are to be asked for again
-        self._trusted_until_s = 0.0
+        self._next_s = -math.inf  # when they are to be asked for again
+        self._trusted_until_s = -math.inf
 
     def __repr__(self) -> str:
         return f"AwsCredentials({'none' if self._source is None else 'found'})"
@@ -38,26 +69,12 @@ class AwsCredentials:
         """Find them, unless they have been found; blocks, so in a running event loop it is for a thread.
 
         Raises:
-            Unavailable: botocore is not installed, there are no credentials, or they cannot be had.
+            Unavailable: there are none.
         """
-        if self._source is not None:
-            return
-        try:
-            import botocore.auth
-            import botocore.awsrequest  # noqa: F401 - what signing will need, so that it is there
-            from botocore.exceptions import BotoCoreError
-            from botocore.session import get_session
-        except ImportError:
-            raise Unavailable("auth sigv4 needs botocore: pip install 'evenload[bedrock]'") from None
-        try:
-            source = get_session().get_credentials()
-            if source is None:
-                reason = "auth sigv4 finds no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-                raise Unavailable(reason)
+        if self._source is None:
+            source = self._find()
             self._frozen = source.get_frozen_credentials()
-        except BotoCoreError as error:
-            raise Unavailable(f"auth sigv4 cannot get AWS credentials: {error}") from None
-        self._source = source
+            self._source = source
 
     async def current(self) -> Any:
         """Return them as they are now, botocore's `ReadOnlyCredentials`; they have been loaded."""

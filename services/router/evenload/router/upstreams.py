@@ -20,11 +20,14 @@ class Means:
     """What clients of instances share: the AWS credentials, and TLS contexts, one per file of authorities.
 
     Each takes 50 ms and more to make, so in a running event loop `prepare` comes first, in a thread.
+
+    Args:
+        credentials: of AWS; found when they are needed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: AwsCredentials | None = None) -> None:
         self._contexts: dict[Path | None, ssl.SSLContext | OSError] = {}
-        self._credentials = AwsCredentials()
+        self._credentials = credentials or AwsCredentials()
         self._unavailable: Unavailable | None = None
         self._loaded = False
 

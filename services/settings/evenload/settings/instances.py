@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from evenload.settings.base import Section
-from evenload.settings.providers import Auth, PresetName, checked_headers, checked_query, filled
+from evenload.settings.providers import Auth, PresetName, checked_headers, checked_query, filled, plain_path
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 URL_SHAPE = "must be http(s)://host[:port][/prefix]"
@@ -148,6 +148,9 @@ class InstanceSettings(Section):
             raise PydanticCustomError("auth", "auth sigv4 signs with AWS credentials; api_key_env and _file do not fit")
         if self.auth == "sigv4" and self.region is None:
             raise PydanticCustomError("auth", "auth sigv4 needs a region, for instance us-west-2")
+        if self.auth == "sigv4" and plain_path(self.url) != self.url:
+            reason = "auth sigv4 signs the path in one form only: write {url} as url"
+            raise PydanticCustomError("auth", reason, {"url": plain_path(self.url)})
         return self
 
     @model_validator(mode="before")

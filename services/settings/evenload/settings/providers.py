@@ -1,9 +1,10 @@
 """What is known of providers: address, path and authentication of each preset. docs/providers.md has their sources."""
 
+import posixpath
 import re
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from pydantic_core import PydanticCustomError
 
@@ -14,9 +15,24 @@ AZURE_API_VERSION = "2024-10-21"  # the last stable one of the deployments paths
 KEY_BYTES_MAX = 16 * 1024
 
 _VERSION = re.compile(r"/v\d+[a-z0-9]*(?:/openai)?\Z")
+# What follows the base in the address of one call, as Azure's portal shows it.
+_AZURE_CALL = re.compile(
+    r"(?:/openai)?(?:/deployments(?:/(?P<deployment>[^/]+).*)?|(?:/v1)?/(?:chat/completions|completions|embeddings|responses))\Z"
+)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
-_CREDENTIALS = frozenset({"authorization", "proxy-authorization", "api-key", "x-api-key", "cookie"})
+_CREDENTIALS = frozenset(
+    {
+        "api-key",
+        "authorization",
+        "cookie",
+        "ocp-apim-subscription-key",
+        "proxy-authorization",
+        "x-amz-security-token",
+        "x-api-key",
+        "x-goog-api-key",
+    }
+)
 _FRAMING = frozenset({"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"})
 
 
@@ -62,7 +78,7 @@ def filled(data: dict[str, Any]) -> dict[str, Any]:
     """Return an instance's settings with what its preset says, where they say nothing themselves.
 
     Raises:
-        PydanticCustomError: the preset needs an address or a region.
+        PydanticCustomError: the preset needs an address, another one, or a region.
     """
     preset = PRESETS.get(str(data.get("preset")))
     if preset is None:
@@ -70,8 +86,11 @@ def filled(data: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": "none", "auth": preset.auth, "deployments": preset.deployments, **data}
     if not found.get("url"):
         found["url"] = _address(str(data["preset"]), preset, data.get("region"))
-    if preset.query and "query" not in data:
-        found["query"] = dict(preset.query)
+    if not preset.url:
+        found["url"] = _azure_address(str(found["url"]), deployments=preset.deployments)
+    query = data.get("query") or {}
+    if preset.query and isinstance(query, dict):
+        found["query"] = {**dict(preset.query), **query}
     if found["auth"] != "sigv4" and not data.get("api_key_env") and not data.get("api_key_file"):
         found["api_key_env"] = preset.key_env
     return found
@@ -83,6 +102,43 @@ def _address(name: str, preset: Preset, region: object) -> str:
     if "{region}" in preset.url and not region:
         raise PydanticCustomError("preset", f"preset {name} needs a region, for instance us-west-2, or a url")
     return preset.url.format(region=region)
+
+
+def _azure_address(url: str, *, deployments: bool) -> str:
+    """Return the base address of one of Azure's two APIs; the portal shows that of the resource, and those of calls.
+
+    Raises:
+        PydanticCustomError: it is the address of a call.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url  # its own validator says what is wrong
+    if not parts.netloc or "@" in parts.netloc:
+        return url
+    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    if called := _AZURE_CALL.search(path):
+        base = origin + path[: called.start()]
+        name = called["deployment"]
+        if deployments or name is None:
+            api = "azure-deployments" if deployments else "azure"
+            write = base if deployments else f"{base}/openai/v1"
+            where = f", and {name!r} as the instance's name of a model in model_names" if name else ""
+            raise PydanticCustomError("preset", "{write}", {"write": f"preset {api}: write {write} as url{where}"})
+        reason = f"this url is for preset azure-deployments; preset azure wants {base}/openai/v1"
+        raise PydanticCustomError("preset", "{reason}", {"reason": reason})
+    if parts.query or parts.fragment:
+        return url
+    if deployments:
+        return origin + path.removesuffix("/v1").removesuffix("/openai")
+    return origin + (path or "/openai/v1")
+
+
+def plain_path(url: str) -> str:
+    """Return the URL with its path in the one form that everybody signs alike: no dots, no empty segments, encoded."""
+    parts = urlsplit(url)
+    path = posixpath.normpath("/" + unquote(parts.path).lstrip("/"))
+    return f"{parts.scheme}://{parts.netloc}{quote(path.rstrip('/'), safe='/')}"
 
 
 def is_provider(instance: object) -> bool:
