@@ -20,7 +20,7 @@ from evenload.router.fake_wire import (
 )
 from evenload.router.fakes import post
 from evenload.router.limits import Limits
-from tests.router.stage import FAST, GOOD, GOOD_BODY, PLAIN, STREAM, events, fleet, stage, until
+from tests.router.stage import FAST, GOOD, GOOD_BODY, JSON_ANSWER, PLAIN, STREAM, events, fleet, stage, until
 from tests.router.test_bounds import slow_reader
 
 NAME = b"x-request-timeout-ms"
@@ -156,3 +156,56 @@ async def test_a_json_answer_under_way_at_the_deadline_is_not_half_given() -> No
     async with stage([whole[:-5], Stall()]) as s:
         got = await post(s.url, PLAIN, within(150))
         assert (got.status, got.error["code"]) == (504, "deadline_exceeded")
+
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n%bcontent-length: %d\r\n\r\n"
+
+
+async def said(url: str, *pieces: bytes | float) -> tuple[bytes, float]:
+    """Send pieces, a number being a pause; return what came up to the end and after how many seconds that was."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    began_s = time.monotonic()
+
+    async def send() -> None:
+        for piece in pieces:
+            if isinstance(piece, bytes):
+                writer.write(piece)
+            else:
+                await asyncio.sleep(piece)
+
+    sending = asyncio.create_task(send())
+    try:
+        got = await asyncio.wait_for(reader.read(), 10)
+        return got, time.monotonic() - began_s
+    finally:
+        sending.cancel()
+        writer.close()
+
+
+async def test_it_runs_while_the_body_comes() -> None:
+    body = json.dumps(PLAIN).encode()
+    async with stage(GOOD) as s:
+        got, took_s = await said(s.url, HEAD % (NAME + b": 300\r\nconnection: close\r\n", len(body)), body[:9], 3.0, body[9:])
+        assert got.startswith(b"HTTP/1.1 504 ")
+        assert b"deadline_exceeded" in got
+        assert 0.29 < took_s < 0.3 + 2 * SLACK_S
+        assert s.ends == []
+
+
+async def test_it_runs_from_the_arrival_of_a_head_that_waits_for_those_before_it() -> None:
+    body = json.dumps(PLAIN).encode()
+    first, second = HEAD % (b"", len(body)), HEAD % (NAME + b": 250\r\nconnection: close\r\n", len(body))
+    async with stage([[Stall(0.6), response(200, JSON_ANSWER)], [Stall(0.15), response(200, JSON_ANSWER)]]) as s:
+        got, _ = await said(s.url, first + body + second + body)
+        assert got.count(b"HTTP/1.1 200 ") == 1
+        assert got.count(b"HTTP/1.1 504 ") == 1
+
+
+async def test_blanks_round_it_are_no_part_of_it() -> None:
+    body = json.dumps(PLAIN).encode()
+    more = NAME + b": \t 5000 \t\r\nx-request-id:  abc \r\nconnection: close\r\n"
+    async with stage([response(200, JSON_ANSWER)]) as s:
+        got, _ = await said(s.url, HEAD % (more, len(body)) + body)
+        assert got.startswith(b"HTTP/1.1 200 ")
+        assert b"x-request-id: abc\r\n" in got
+        assert s.engines[0].requests[0].headers[b"x-request-id"] == b"abc"

@@ -105,7 +105,7 @@ class ClientKeys:
             Refused: 401.
         """
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-        presented = token.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"")
+        presented = token.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"").strip()
         digest = hashlib.sha256(presented).digest()
         key = self._by_digest.get(digest)
         if key is None or not hmac.compare_digest(key.digest, digest):

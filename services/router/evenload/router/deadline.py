@@ -6,6 +6,7 @@ hurry must not cool an instance for all others. Envoy's `x-envoy-upstream-rq-tim
 """
 
 HEADER = b"x-request-timeout-ms"
+ARRIVED_S = "evenload.arrived_s"  # in the scope, where a head has waited for those before it: its time, the loop's
 MILLISECONDS_MAX = 86_400_000
 CODE = "deadline_exceeded"
 MESSAGE = f"The deadline that the request set ({HEADER.decode()}) has passed. Give it more time, or ask for less."
@@ -19,6 +20,7 @@ def seconds_of(value: bytes) -> float:
     Raises:
         ValueError: it is not a whole number of milliseconds from 1 to a day; the text is for the client.
     """
+    value = value.strip(b" \t")
     if value.isdigit() and len(value) <= 9 and 0 < (milliseconds := int(value)) <= MILLISECONDS_MAX:
         return milliseconds / 1000.0
     raise ValueError(f"The header {HEADER.decode()} must be whole milliseconds from 1 to {MILLISECONDS_MAX}.")

@@ -68,8 +68,8 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]], *, with_length: boo
 
 def request_id_of(headers: Mapping[bytes, bytes]) -> bytes | None:
     """Return the client's request id if it is a plain one of sane length."""
-    value = headers.get(b"x-request-id")
-    if value is None or not 0 < len(value) <= REQUEST_ID_BYTES_MAX:
+    value = headers.get(b"x-request-id", b"").strip(b" \t")
+    if not 0 < len(value) <= REQUEST_ID_BYTES_MAX:
         return None
     return value if all(0x21 <= byte <= 0x7E for byte in value) else None
 

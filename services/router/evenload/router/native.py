@@ -14,7 +14,8 @@ one timer for all connections.
 |-------------------------------------|----------------------------------------------------------|
 | a connection between requests       | `timeout_keep_alive` of uvicorn                          |
 | a head, also the first one          | `head_s` from its first byte to its end; then 408        |
-| a body                              | `body_idle_s` between two pieces; then 408               |
+| a body                              | `body_idle_s` between two pieces, `leave_s` once the     |
+|                                     | server is leaving; then 408                              |
 | a peer that reads its answer slowly | as long as it reads some of it: in `stall_s` while the   |
 |                                     | answer is under way, in `body_idle_s` afterwards         |
 | a peer that sends on after the      | `linger_s`, so that it can read the answer before the    |
@@ -31,12 +32,14 @@ import httptools
 
 from evenload.api.errors import ApiError
 
+from .deadline import ARRIVED_S
 from .native_exchange import Exchange, Headers
 from .native_scope import address_of, scope_of, unsent_bytes
 from .server_protocol import (
     BODY_IDLE_S,
     HEAD_S,
     HEADER_BYTES_MAX,
+    LEAVE_S,
     NO_HOST,
     NOT_HTTP,
     TOO_SLOW,
@@ -68,6 +71,7 @@ class HttpProtocol(asyncio.Protocol):
     piece_bytes_max = URL_BYTES_MAX  # a head within a smaller piece is within both
     head_s = HEAD_S
     body_idle_s = BODY_IDLE_S
+    leave_s = LEAVE_S
     linger_s = 2.0
     stall_s = 120.0
 
@@ -176,7 +180,7 @@ class HttpProtocol(asyncio.Protocol):
         else:
             incoming = self._incoming
             if incoming is not None:
-                self._deadline_s = self.loop.time() + self.body_idle_s
+                self._expect_body()
                 if incoming.unread_bytes > BODY_HIGH_BYTES:
                     self._pause_reading()
             elif self._in_head:
@@ -204,12 +208,14 @@ class HttpProtocol(asyncio.Protocol):
     # For uvicorn's server.
 
     def shutdown(self) -> None:
-        """End the connection: at once, or after the answer that is under way."""
+        """End the connection: at once, or after the answer that is under way; a body that stays away is not waited for."""
         self._leaving = True
-        if self._current is not None:
-            self._current.keep_alive = False
-        else:
+        if self._current is None:
             self.end()
+            return
+        self._current.keep_alive = False
+        if self._current is self._incoming and self._deadline_s < math.inf:
+            self._expect_body()
 
     # For exchanges.
 
@@ -246,7 +252,7 @@ class HttpProtocol(asyncio.Protocol):
             if len(self._waiting) < PIPELINED_MAX:
                 self._resume_reading()
             if exchange is self._incoming:
-                self._deadline_s = self.loop.time() + self.body_idle_s
+                self._expect_body()
             exchange.start(self._app, self.loop)
         else:
             self._resume_reading()
@@ -301,6 +307,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._current is None:
             self._current = self._unstarted = exchange
         else:
+            scope[ARRIVED_S] = self.loop.time()
             self._waiting.append(exchange)
             if len(self._waiting) >= PIPELINED_MAX:
                 self._pause_reading()
@@ -391,8 +398,11 @@ class HttpProtocol(asyncio.Protocol):
     def _resume_reading(self) -> None:
         if self._reading_paused and self.transport is not None and not self.transport.is_closing():
             self._reading_paused = False
-            self._deadline_s = self.loop.time() + self.body_idle_s
+            self._expect_body()
             self.transport.resume_reading()
+
+    def _expect_body(self) -> None:
+        self._deadline_s = self.loop.time() + (self.leave_s if self._leaving else self.body_idle_s)
 
     def look(self, now_s: float) -> None:
         """End the connection if it has waited too long; a whole request has no deadline here."""

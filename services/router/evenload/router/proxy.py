@@ -132,12 +132,12 @@ class Proxy:
         try:
             if self.keys is not None:
                 self.keys.admit(by_name, self._clock())
-            until_s = _deadline(by_name[deadline.HEADER]) if deadline.HEADER in by_name else None
+            until_s = _deadline(by_name[deadline.HEADER], scope) if deadline.HEADER in by_name else None
             traced = trace_context.TRACEPARENT in by_name or trace_context.TRACESTATE in by_name
             body = None if client.wire is None else client.wire.whole_body()
             if body is None:
                 held = self.bodies.hold()
-                body = await _read_body(by_name, receive, self.limits.body_bytes_max, held)
+                body = await _read_in_time(by_name, receive, self.limits.body_bytes_max, held, until_s)
             elif len(body) > self.limits.body_bytes_max:
                 raise _too_large(self.limits.body_bytes_max)
             plan = self._plan(endpoint, _target(scope), headers, request_id, body, until_s=until_s, traced=traced)
@@ -217,10 +217,11 @@ def _present(first: Gate | None, second: Gate | None) -> tuple[Gate, ...]:
     return (first,) if second is None else (first, second)
 
 
-def _deadline(value: bytes) -> float:
-    """Return when the client's deadline passes, on the event loop's clock."""
+def _deadline(value: bytes, scope: Mapping[str, Any]) -> float:
+    """Return when the client's deadline passes, on the event loop's clock; it runs from the arrival of the head."""
     try:
-        return asyncio.get_running_loop().time() + deadline.seconds_of(value)
+        arrived_s: float | None = scope.get(deadline.ARRIVED_S)
+        return (asyncio.get_running_loop().time() if arrived_s is None else arrived_s) + deadline.seconds_of(value)
     except ValueError as error:
         raise Unservable(400, "invalid_value", str(error), deadline.HEADER.decode()) from None
 
@@ -230,6 +231,24 @@ def _target(scope: MutableMapping[str, Any]) -> bytes:
     path: bytes = scope["path"].encode("ascii")
     query: bytes = scope.get("query_string", b"")
     return path + b"?" + query if query else path
+
+
+async def _read_in_time(
+    headers: dict[bytes, bytes], receive: Receive, limit: int, held: HeldBody, until_s: float | None
+) -> bytes:
+    """Return the body.
+
+    Raises:
+        Unservable: as for `_read_body`, or the client's own deadline has passed.
+        Shed, _ClientLeft: as for `_read_body`.
+    """
+    if until_s is None:
+        return await _read_body(headers, receive, limit, held)
+    try:
+        async with asyncio.timeout_at(until_s):
+            return await _read_body(headers, receive, limit, held)
+    except TimeoutError:
+        raise Unservable(504, deadline.CODE, deadline.MESSAGE) from None
 
 
 async def _read_body(headers: dict[bytes, bytes], receive: Receive, limit: int, held: HeldBody) -> bytes:

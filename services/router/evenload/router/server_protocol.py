@@ -17,10 +17,13 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from evenload.api.errors import ApiError
 from evenload.bus.client_logs import limited_logger
 
+from .deadline import ARRIVED_S
+
 HEADER_BYTES_MAX = 64 * 1024
 URL_BYTES_MAX = 8 * 1024
 HEAD_S = 10.0  # from connecting, or from the first byte, to the end of a head
 BODY_IDLE_S = 30.0  # between two pieces of a body
+LEAVE_S = 2.0  # the same once the server is leaving: who sends on is served, who does not holds up nobody
 
 NOT_HTTP = ApiError(status=400, code="invalid_http", message="What came is not a request in HTTP/1.1.")
 NO_HOST = ApiError(status=400, code="missing_host", message="A request needs exactly one Host header; send it.")
@@ -44,6 +47,7 @@ class BoundedProtocol(HttpToolsProtocol):
     piece_bytes_max = URL_BYTES_MAX  # a head within a smaller piece is within both
     head_s = HEAD_S
     body_idle_s = BODY_IDLE_S
+    leave_s = LEAVE_S
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -54,6 +58,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._upgrade = False
         self._patience: asyncio.TimerHandle | None = None
         self._deaf = False  # what comes is of no use any more
+        self._leaving = False
 
     @property
     def _in_head(self) -> bool:
@@ -69,6 +74,13 @@ class BoundedProtocol(HttpToolsProtocol):
         """End."""
         self._be_patient()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """End the connection: at once, or after the answer that is under way; a body that stays away is not waited for."""
+        super().shutdown()
+        self._leaving = True
+        if not self._in_head and self.cycle.more_body and self._patience is not None:
+            self._expect_more()
 
     def data_received(self, data: bytes) -> None:
         """Parse, and mind what is still to come."""
@@ -112,6 +124,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             self._upgrade = True  # what follows is parsed anew, as if nobody had asked for it
         else:
+            self.scope[ARRIVED_S] = self.loop.time()  # type: ignore[typeddict-unknown-key]
             HttpToolsProtocol.on_headers_complete(self)
 
     def on_message_complete(self) -> None:
@@ -145,7 +158,8 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if not self._in_head:
             self._be_patient()
-            self._patience = self.loop.call_later(self.body_idle_s, self._on_patience_over)
+            patience_s = self.leave_s if self._leaving else self.body_idle_s
+            self._patience = self.loop.call_later(patience_s, self._on_patience_over)
             return
         if self._long_head is self.scope:
             self._head_bytes += self._piece_bytes

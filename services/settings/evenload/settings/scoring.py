@@ -26,7 +26,8 @@ def pool_scoring(pool: PoolSettings) -> ScoringConfig:
 
 def scoring_configs(settings: Settings) -> dict[str, ScoringConfig]:
     """Return the scoring config by instance id, for the instances of all pools."""
-    return {instance.id: pool_scoring(pool) for pool in settings.pools for instance in pool.instances}
+    by_pool = [(pool, pool_scoring(pool)) for pool in settings.pools]  # once each: a reload must not take long
+    return {instance.id: config for pool, config in by_pool for instance in pool.instances}
 
 
 def config_of(settings: Settings) -> Callable[[str], ScoringConfig]:
