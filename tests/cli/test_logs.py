@@ -88,7 +88,11 @@ def test_what_somebody_has_just_asked_for_is_always_told() -> None:
     setup_logging(LogSettings(), "router", stream)
     for port in (1, 2, 2):
         logging.getLogger("x").error("h:%d: no key", port, extra=EVERY)
-    assert [line.partition("h:")[2] for line in stream.getvalue().splitlines()] == ["1: no key", "2: no key", "2: no key"]
+    assert [line.partition("h:")[2] for line in stream.getvalue().splitlines()] == [
+        "1: no key",
+        "2: no key",
+        "2: no key",
+    ]
 
 
 def test_signatures_are_not_explained_in_the_log() -> None:

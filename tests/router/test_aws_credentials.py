@@ -149,7 +149,8 @@ async def test_a_reload_looks_for_them_in_a_thread_and_says_when_there_are_none(
         while router.metrics.registry.get_sample_value("evenload_router_reload_failed") != 1:  # noqa: ASYNC110
             await asyncio.sleep(0.002)
     reloading.cancel()
-    assert threads and threading.main_thread() not in threads
+    assert threads
+    assert threading.main_thread() not in threads
     assert len(threads) == 1, "what is known to fail is not looked for again in the loop"
     assert router.dispatcher.upstreams.keys() == {"e"}
 
@@ -176,4 +177,5 @@ async def test_a_reload_makes_tls_contexts_in_a_thread(monkeypatch: pytest.Monke
         while router.dispatcher.upstreams["b0"] is before:  # noqa: ASYNC110
             await asyncio.sleep(0.002)
     reloading.cancel()
-    assert made and threading.main_thread() not in made
+    assert made
+    assert threading.main_thread() not in made

@@ -185,7 +185,9 @@ async def said(url: str, *pieces: bytes | float) -> tuple[bytes, float]:
 async def test_it_runs_while_the_body_comes() -> None:
     body = json.dumps(PLAIN).encode()
     async with stage(GOOD) as s:
-        got, took_s = await said(s.url, HEAD % (NAME + b": 300\r\nconnection: close\r\n", len(body)), body[:9], 3.0, body[9:])
+        got, took_s = await said(
+            s.url, HEAD % (NAME + b": 300\r\nconnection: close\r\n", len(body)), body[:9], 3.0, body[9:]
+        )
         assert got.startswith(b"HTTP/1.1 504 ")
         assert b"deadline_exceeded" in got
         assert 0.29 < took_s < 0.3 + 2 * SLACK_S

@@ -60,7 +60,12 @@ HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n
 
 @pytest.mark.parametrize(
     ("sent", "later", "status"),
-    [(HEAD[:40], [], b""), (HEAD, [], b"408"), (HEAD + BODY[:5], [], b"408"), (HEAD, [BODY[:9], BODY[9:20], BODY[20:]], b"200")],
+    [
+        (HEAD[:40], [], b""),
+        (HEAD, [], b"408"),
+        (HEAD + BODY[:5], [], b"408"),
+        (HEAD, [BODY[:9], BODY[9:20], BODY[20:]], b"200"),
+    ],
     ids=["half a head", "no body", "half a body", "a body that goes on coming"],
 )
 async def test_what_is_half_sent_does_not_hold_up_the_end(sent: bytes, later: list[bytes], status: bytes) -> None:
@@ -69,7 +74,9 @@ async def test_what_is_half_sent_does_not_hold_up_the_end(sent: bytes, later: li
     loop = asyncio.get_running_loop()
     async with ScriptedUpstream(GOOD) as engine:
         dispatcher = FakeDispatcher({"a": engine.url})
-        async with serve(Proxy(inner_app, dispatcher, FAST), http=leaving, patient=True, timeout_graceful_shutdown=20) as url:
+        async with serve(
+            Proxy(inner_app, dispatcher, FAST), http=leaving, patient=True, timeout_graceful_shutdown=20
+        ) as url:
             reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
             writer.write(sent)
             await asyncio.sleep(0.1)

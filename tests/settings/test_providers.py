@@ -113,7 +113,9 @@ def test_the_address_of_a_call_at_azure_is_refused_with_what_to_write(
         instance(preset=preset, url=f"https://r{path}{query}")
 
 
-@pytest.mark.parametrize("path", ["/a/../openai//v1", "//openai/v1", "/./openai", "/%2e%2e/openai/v1", "/openai%2Fv1/.."])
+@pytest.mark.parametrize(
+    "path", ["/a/../openai//v1", "//openai/v1", "/./openai", "/%2e%2e/openai/v1", "/openai%2Fv1/.."]
+)
 def test_a_path_that_could_be_signed_in_two_ways_is_refused_with_what_to_write(path: str) -> None:
     with pytest.raises(ValidationError, match=r"auth sigv4 signs the path in one form only: write https://h/openai as"):
         instance(preset="bedrock", auth="sigv4", region="us-west-2", url=f"https://h{path}")

@@ -149,8 +149,7 @@ def build(
     rights = RightsWatch(brokers, "router", kafka.topic_prefix)
     for source in (SpoolMetrics(emitter), rights, DiscoveryMetrics(lambda: discovery)):
         metrics.registry.register(source)
-    means = Means()
-    means.prepare(settings)
+    means = Means().prepare(settings)
     dispatcher = Dispatcher(
         router=router.name,
         pools=pools_of(settings, beginnings),
@@ -199,10 +198,9 @@ def build(
 
     apart = router.admin_listen is not None
     app = app_for("api", lifespan=lifespan) if apart else app_for("api", "pages", lifespan=lifespan)
-    chooser = dispatcher if tracing is None else tracing.dispatcher(dispatcher)
     proxy = Proxy(
         app,
-        chooser,
+        dispatcher if tracing is None else tracing.dispatcher(dispatcher),
         limits_of(settings),
         gate=gate_of(router.admission),
         keys=client_keys,

@@ -208,7 +208,7 @@ class HttpProtocol(asyncio.Protocol):
     # For uvicorn's server.
 
     def shutdown(self) -> None:
-        """End the connection: at once, or after the answer that is under way; a body that stays away is not waited for."""
+        """End the connection: at once, or after the answer under way; a body that stays away is not waited for."""
         self._leaving = True
         if self._current is None:
             self.end()

@@ -76,7 +76,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """End the connection: at once, or after the answer that is under way; a body that stays away is not waited for."""
+        """End the connection: at once, or after the answer under way; a body that stays away is not waited for."""
         super().shutdown()
         self._leaving = True
         if not self._in_head and self.cycle.more_body and self._patience is not None:
@@ -124,7 +124,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             self._upgrade = True  # what follows is parsed anew, as if nobody had asked for it
         else:
-            self.scope[ARRIVED_S] = self.loop.time()  # type: ignore[typeddict-unknown-key]
+            self.scope[ARRIVED_S] = self.loop.time()  # type: ignore[literal-required]
             HttpToolsProtocol.on_headers_complete(self)
 
     def on_message_complete(self) -> None:

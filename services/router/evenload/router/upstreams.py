@@ -31,13 +31,18 @@ class Means:
         self._unavailable: Unavailable | None = None
         self._loaded = False
 
-    def prepare(self, settings: Settings) -> None:
-        """Make what these settings need; files of authorities are read again. What fails is told to who asks for it."""
+    def prepare(self, settings: Settings) -> "Means":
+        """Make what these settings need; files of authorities are read again. What fails is told to who asks for it.
+
+        Returns:
+            Itself.
+        """
         wanted = list(_wanted(settings))
         if any(signs for signs, _, _ in wanted):
             self._load()
         paths = {path for _, secure, path in wanted if secure}.union(self._contexts)  # also of those found since
         self._contexts = {path: _context(path) for path in paths}
+        return self
 
     def credentials(self) -> AwsCredentials:
         """Return the credentials, loaded.
