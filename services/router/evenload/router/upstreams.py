@@ -40,7 +40,7 @@ class Means:
         wanted = list(_wanted(settings))
         if any(signs for signs, _, _ in wanted):
             self._load()
-        paths = {path for _, secure, path in wanted if secure}.union(self._contexts)  # also of those found since
+        paths = {path for _, secure, path in wanted if secure}.union(list(self._contexts))  # also of those found since
         self._contexts = {path: _context(path) for path in paths}
         return self
 
