@@ -21,6 +21,7 @@ from evenload.router.ports import Ask, NoInstance
 from evenload.router.upstream import Upstream
 from evenload.routing import FleetView, LeaseBook, LogClock, RecordedRng, Request, Rng, eligible
 from evenload.routing.backlog import expect, explained_ms
+from evenload.routing.exclusion import is_stale
 from evenload.routing.leases import Lease
 from evenload.routing.policy import InstanceView
 from evenload.schemas import Event, FirstToken, Outcome, Overdue, SnapshotBatch
@@ -273,9 +274,10 @@ class Dispatcher:
             self._forget_retired()
 
     def _refuses(self, name: str) -> bool:
-        """Whether the collector says that the instance's port is closed."""
-        state = self.view.read(name, self.book.counts(name), self.log_clock.now_ms(self.clock())).state
-        return not state.ready and state.cause == REFUSED
+        """Whether the collector says, and not only said once, that the instance's port is closed."""
+        now_ms = self.log_clock.now_ms(self.clock())
+        view = self.view.read(name, self.book.counts(name), now_ms)
+        return not view.state.ready and view.state.cause == REFUSED and not is_stale(view, now_ms)
 
     def explained_ms(self, lease: Lease) -> float | None:
         """Return what a waiting request could have been expected to take, by what is known now."""

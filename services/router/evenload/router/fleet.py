@@ -5,7 +5,7 @@ from typing import Any
 from evenload.router.dispatcher import Dispatcher
 from evenload.router.pool import Pool
 from evenload.routing import Request, eligible
-from evenload.routing.exclusion import exclusion
+from evenload.routing.exclusion import answers_again, exclusion, is_stale
 from evenload.routing.policy import InstanceView
 from evenload.routing.tiers import RESERVE
 from evenload.scoring.cooling import cooling_left_ms
@@ -104,13 +104,25 @@ def _silence(view: InstanceView, now_ms: int) -> list[str]:
     return [f"its page does not say its {lacking}: unknown, not 0"] if lacking else []
 
 
+def _unready(view: InstanceView, now_ms: int) -> str:
+    """Say how far the collector's "not ready" holds."""
+    cause = view.state.cause or "no reason given"
+    if not is_stale(view, now_ms):
+        return f"It is not ready ({cause}), so its score is 0."
+    silent_s = (now_ms - (view.snapshot_ms or 0)) // 1000
+    told = f"It was not ready ({cause}), and nothing has been told of it for {silent_s} s"
+    if answers_again(view, now_ms):
+        return f"{told}, but it answers: it is used."
+    return f"{told}: it is re-tested, and asked when others fail."
+
+
 def _why(view: InstanceView, parts: tuple[float, float, float], estimate_ms: float | None, now_ms: int) -> str:
     """Say in one sentence what the score is made of."""
     state, config = view.state, view.config
     if state.left_ms is not None:
         return "It left the fleet."
     if not state.ready:
-        return f"It is not ready ({state.cause or 'no reason given'}), so its score is 0."
+        return _unready(view, now_ms)
     ttft, error, queue = parts
     found: list[str] = []
     if ttft >= NOTEWORTHY:
