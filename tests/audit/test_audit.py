@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from evenload.audit.story import tell
 from evenload.router.pool import Place
+from evenload.router.ports import Ask
 from evenload.routing import POLICIES
-from evenload.schemas import Decision, FirstToken, Outcome, decode_batch, encode
+from evenload.schemas import Decision, FirstToken, Membership, Outcome, decode_batch, decode_decision, encode
 from evenload.scoring import ScoringConfig
 from tests.audit.world import World, audit
 
@@ -58,6 +59,60 @@ def test_a_forged_weight_priority_or_limit_is_noticed() -> None:
         assert audit(world).exit_code == 0
         world.decisions[:] = [forge(one) for one in world.decisions]
         assert audit(world).exit_code == 1
+
+
+def outage(world: World, seconds: int) -> None:
+    """The scorer dies while "a" is not ready; the log goes on, and "a" answers what it is asked."""
+    dispatcher = world.dispatcher
+    dispatcher.tell(Membership(instance="a", change="not_ready", cause="health_503"))
+    world.deliver()
+    world.publish(("a", "b", "c"))
+    for number in range(20 * seconds):
+        world.mono_ms += 50.0
+        ask = Ask(f"out-{number}", "m", 100, True, "chat/completions")
+        attempt = dispatcher.choose(ask, (), 0)
+        if number % 10 == 0:
+            attempt.finish(
+                "http_error",
+                status=500,
+                cause="",
+                retry_after_ms=None,
+                ttft_ms=None,
+                duration_ms=1.0,
+                output_tokens=0,
+            )
+            attempt = dispatcher.choose(ask, (attempt.instance,), 1)
+        world.running.append(attempt)
+        while len(world.running) > 3:
+            world.end(world.running.pop(0))
+        if number % 5 == 0:
+            world.deliver()
+    world.deliver()
+    world.decisions += [decode_decision(encode(decided.record())) for decided in world.records]
+    world.records.clear()
+
+
+def test_decisions_on_a_readiness_that_nobody_confirms_are_verified_and_forgeries_noticed() -> None:
+    world = World("peak-ewma-decay", 6)
+    world.run(100)
+    before = len(world.decisions)
+    outage(world, 40)
+    reasons = [[c.excluded for c in one.candidates] for one in world.decisions[before:]]
+    told = {of_a for of_a, _, _ in reasons}
+    assert told >= {"not_ready", "doubtful", "", "tried"}, "bound, doubted, answered, and asked again"
+    tested = [index for index, one in enumerate(reasons) if "retest" in one]
+    assert tested
+    report = audit(world)
+    assert report.first_difference is None, report.first_difference
+    assert report.counts["decision", "verified"] == len(world.decisions)
+    number = before + tested[0]
+    decision = world.decisions[number]
+    waiting = [replace(c, awaiting=1) if c.instance == "a" else c for c in decision.candidates]
+    for forged in (replace(decision, ordinal=decision.ordinal + 1), replace(decision, candidates=waiting)):
+        world.decisions[number] = forged
+        found = audit(world)
+        assert found.first_difference is not None
+        assert found.first_difference.reason == "exclusions differs"
 
 
 def test_decisions_of_prompts_that_go_home_are_verified_and_a_forged_beginning_is_noticed() -> None:

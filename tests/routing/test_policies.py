@@ -1,5 +1,6 @@
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,64 @@ def test_peak_ewma_decay_fades_in_time_and_counts_failing_as_slow() -> None:
     assert policy.choose([slow, steady], REQUEST, NOW_MS, Draws(0.9, 0.0, 0.0)).costs == [1750.0, 1600.0]
     failing = view("c", live_ttft_ms=5.0, err=[10] + [0] * 9, err_sum=10)
     assert policy.choose([failing, steady], REQUEST, NOW_MS, Draws(0.0, 0.0)).index == 1
+
+
+ANSWERING: dict[str, Any] = {"ok": [50] + [0] * 9, "ok_sum": 50, "live_ttft_ms": 200.0}
+BAD: dict[str, dict[str, Any]] = {
+    "cools": {"live_ttft_ms": 5.0, "cooling_until_ms": NOW_MS + 30_000, "cooling_cause": "engine_busy"},
+    "fails": ANSWERING | {"live_ttft_ms": 5.0, "err": [13] + [0] * 9, "err_sum": 13},
+    "fails all": {"live_ttft_ms": 5.0, "err": [2] + [0] * 9, "err_sum": 2},
+    "has not been asked for long": {"live_at_ms": NOW_MS - 60_000, "cooling_until_ms": NOW_MS + 1},
+}
+
+
+def decayed(*views: InstanceView, tried: tuple[str, ...] = ()) -> Counter[str]:
+    """Whom `peak-ewma-decay` takes, of 2000 requests."""
+    policy, rng, request = POLICIES["peak-ewma-decay"](), random.Random(8), Request(tried=tried)
+    choices = [policy.choose(views, request, NOW_MS, rng) for _ in range(2000)]
+    assert all(len(choice.costs) == len(views) for choice in choices)
+    return Counter(views[choice.index].instance for choice in choices)
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_peak_ewma_decay_puts_aside_who_cools_or_fails_while_another_one_is_well(bad: str) -> None:
+    """P2C alone draws two of three bad ones half the time, and a probe would go to whoever is known least."""
+    several = [view(name, **BAD[bad]) for name in "abc"]
+    well = view("d", in_flight=30, **ANSWERING)
+    assert decayed(*several, well) == {"d": 2000}
+    assert set(decayed(well, *several)) == {"d"}
+    assert set(decayed(*several)) == set("abc"), "where nobody is well, all are asked"
+
+
+def test_peak_ewma_decay_puts_nobody_aside_for_one_odd_failure_or_few() -> None:
+    once: dict[str, Any] = {"err": [1] + [0] * 9, "err_sum": 1}
+    for known in (once, ANSWERING | {"err": [12] + [0] * 9, "err_sum": 12}):
+        crowded = view("d", in_flight=30, **ANSWERING)  # 31 * 200 ms is more than 5 s
+        assert decayed(view("a", **known), crowded)["a"] == 2000
+
+
+def test_peak_ewma_decay_sends_a_retry_to_one_that_answers_and_has_not_failed() -> None:
+    once = ANSWERING | {"err": [1] + [0] * 9, "err_sum": 1}
+    unknown, failed, answers = view("a"), view("b", **once), view("c", in_flight=30, **ANSWERING)
+    assert decayed(unknown, failed, answers, tried=("x",)) == {"c": 2000}
+    assert decayed(unknown, failed, tried=("x",)) == {"b": 2000}
+    assert set(decayed(unknown, view("d"), tried=("x",))) == {"a", "d"}
+    assert decayed(unknown, failed, answers)["a"] > 0, "a first attempt may ask whom nobody knows"
+
+
+def test_peak_ewma_decay_states_the_real_probabilities_among_those_that_are_well() -> None:
+    views = [
+        view("a", **BAD["cools"]),
+        view("b", live_ttft_ms=200.0),
+        view("c", live_ttft_ms=300.0, live_at_ms=NOW_MS - PROBE_AFTER_MS),
+        view("d", live_ttft_ms=200.0),
+    ]
+    policy, rng, rounds = POLICIES["peak-ewma-decay"](), random.Random(7), 20_000
+    choices = [policy.choose(views, REQUEST, NOW_MS, rng) for _ in range(rounds)]
+    stated = {choice.index: choice.probability for choice in choices if choice.reason != "probe"}
+    assert set(stated) | {2} == {1, 2, 3}
+    for index, count in Counter(choice.index for choice in choices).items():
+        assert count / rounds == pytest.approx(stated.get(index, PROBE_SHARE), abs=0.012)
 
 
 def test_round_robin_takes_turns_by_ordinal() -> None:

@@ -7,8 +7,8 @@ The EWMA decays over 10 s without samples and learns from the ages of waiting re
 error term makes failing dearer than any healthy latency. That is not enough where most fail: two drawn are then often
 two bad ones. So who cools after a 429 or 503, or fails a fifth of its requests, is put aside while another one is well;
 it is back when it has cooled, or its failures are 10 s old. A retry goes to one that has answered in these 10 s, and
-not failed, if any has: where several turn bad, or are back, at once, one request must not have them in turn. It does not
-know prompt sizes.
+not failed, if any has: where several turn bad, or are back, at once, one request must not have them in turn. It does
+not know prompt sizes.
 """
 
 from collections.abc import Sequence
