@@ -1,4 +1,4 @@
-"""Priorities: the reserve joins when the first tier is slow, busy or not usable, and not before."""
+"""Priorities: the reserve joins when the first tier is slow, serves when that is busy, fails or is not usable."""
 
 from typing import Any
 
@@ -41,9 +41,8 @@ def test_the_reserve_waits_while_one_engine_is_quick_enough() -> None:
     [
         engine("a", 3_000),
         engine("a", slowness=20.0),
-        engine("a", **COOLING),
     ],
-    ids=["queued work", "it became slow", "it said that it is busy"],
+    ids=["queued work", "it became slow"],
 )
 def test_the_reserve_joins_when_the_best_engine_is_over_the_limit(late: InstanceView) -> None:
     assert chosen(late, reserve("p")) == ["a", "p"]
@@ -66,6 +65,24 @@ def test_tiers_join_one_after_the_other() -> None:
 
 def test_what_is_not_known_yet_is_not_over_the_limit() -> None:
     assert chosen(engine("a", 90_000, fit_weight=0.0), reserve("p")) == ["a"]
+
+
+def test_the_age_of_waiting_requests_counts_before_anything_has_been_learned() -> None:
+    waiting: dict[str, Any] = {"fit_weight": 0.0, "live_ttft_ms": 4_000.0}
+    assert chosen(engine("a", **waiting), reserve("p")) == ["a", "p"]
+    assert chosen(engine("a", **waiting), engine("b"), reserve("p")) == ["a", "b"]
+
+
+def test_the_limit_is_held_against_what_was_seen_not_against_a_part_of_it() -> None:
+    usual: dict[str, Any] = {"base_ms": 20.0, "token_ms": 0.0, "slowness": 50.0}  # (5,900 + 100) / (20 + 100)
+    assert chosen(engine("a", **usual), reserve("p"), limit_ms=5_800.0) == ["a", "p"]
+    assert chosen(engine("a", **usual), reserve("p"), limit_ms=6_000.0) == ["a"]
+
+
+def test_beyond_what_a_ratio_can_say_the_ttft_that_was_seen_counts() -> None:
+    usual: dict[str, Any] = {"base_ms": 1.0, "token_ms": 0.0, "slowness": 99.0}
+    assert chosen(engine("a", live_ttft_ms=60_000.0, **usual), reserve("p"), limit_ms=30_000.0) == ["a", "p"]
+    assert chosen(engine("a", live_ttft_ms=9_000.0, **usual), reserve("p"), limit_ms=30_000.0) == ["a"]
 
 
 def test_noise_in_the_slowness_spills_nothing() -> None:

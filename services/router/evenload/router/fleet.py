@@ -7,7 +7,7 @@ from evenload.router.pool import Pool
 from evenload.routing import Request, eligible
 from evenload.routing.exclusion import answers_again, exclusion, is_stale
 from evenload.routing.policy import InstanceView
-from evenload.routing.tiers import RESERVE
+from evenload.routing.tiers import PASSED_OVER, RESERVE
 from evenload.scoring.cooling import cooling_left_ms
 from evenload.scoring.damping import raw_score, terms, ttft_estimate_ms
 
@@ -49,11 +49,11 @@ def _pool(dispatcher: Dispatcher, pool: Pool, now_ms: int) -> dict[str, Any]:
 def _instances(dispatcher: Dispatcher, pool: Pool, now_ms: int) -> list[dict[str, Any]]:
     views = dispatcher.views(pool, now_ms)
     reasons = eligible(views, Request(), now_ms, pool.spill_over_ms)[1]
-    reserve = [reason if reason == RESERVE else "" for reason in reasons]
-    return [_instance(dispatcher, view, now_ms, reason) for view, reason in zip(views, reserve, strict=True)]
+    tier = [reason if reason in (RESERVE, PASSED_OVER) else "" for reason in reasons]
+    return [_instance(dispatcher, view, now_ms, reason) for view, reason in zip(views, tier, strict=True)]
 
 
-def _instance(dispatcher: Dispatcher, view: InstanceView, now_ms: int, reserve: str) -> dict[str, Any]:
+def _instance(dispatcher: Dispatcher, view: InstanceView, now_ms: int, tier: str) -> dict[str, Any]:
     state, config = view.state, view.config
     ttft, error, queue = terms(state, state.tick, config)
     estimate_ms = ttft_estimate_ms(state, now_ms, config)
@@ -83,7 +83,7 @@ def _instance(dispatcher: Dispatcher, view: InstanceView, now_ms: int, reserve: 
         "own_events_on_top": dispatcher.view.tail_events(view.instance),
         "weight": view.weight,
         "priority": view.priority,
-        "excluded": exclusion(view, Request(), now_ms) or reserve,
+        "excluded": exclusion(view, Request(), now_ms) or tier,
         "why": _why(view, (ttft, error, queue), estimate_ms, now_ms),
     }
 

@@ -28,7 +28,7 @@ Of those who remain, some may be in reserve (`tiers.py`).
 from collections.abc import Sequence
 
 from evenload.routing.policy import InstanceView, Request
-from evenload.routing.tiers import RESERVE, serving
+from evenload.routing.tiers import serving, why_not
 
 LEFT = "left"
 DOUBTFUL = "doubtful"
@@ -91,7 +91,7 @@ def eligible(
     chosen = serving(views, usable, request, now_ms, spill_over_ms)
     for index in usable:
         if index not in chosen:
-            reasons[index] = RESERVE
+            reasons[index] = why_not(views, chosen, index)
     return chosen, reasons
 
 
