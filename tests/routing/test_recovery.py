@@ -1,7 +1,5 @@
 """A tier that fails is passed over, and found out to answer again by single requests."""
 
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
 

@@ -69,7 +69,7 @@ class Decision(Struct, frozen=True, kw_only=True, tag_field="type", tag="decisio
         config_digest: of the pool's scoring config; `code_digest` of the pure packages.
         reason: one of the policy's fixed reason codes.
         tried: instances that earlier attempts of the request used.
-        spill_over_ms: predicted TTFT beyond which the next tier was to join; None: only when nobody was usable.
+        spill_over_ms: expected TTFT beyond which the next tier was to join; None: only for outages.
         prefix: keyed hash of how the prompt begins, 48 bits, if it was to meet others that begin alike; 0 if not.
     """
 

@@ -28,7 +28,7 @@ class Pool:
 
     Attributes:
         places: weight and priority of those instances that have other ones than 1 and 0.
-        spill_over_ms: predicted TTFT beyond which the next priority joins; None: only when nobody is usable.
+        spill_over_ms: expected TTFT beyond which the next priority joins; None: only for outages (`tiers.py`).
         renames: whether answers name the model as the client did.
         ordinal: requests dispatched so far, retries not counted.
         gate: bounds its requests; None does not.

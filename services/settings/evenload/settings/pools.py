@@ -113,8 +113,8 @@ class PoolSettings(Section):
         None,
         gt=0,
         le=3_600_000,
-        description="Predicted TTFT of the best usable instance beyond which the next `priority` joins. Null: only "
-        "when no instance is usable.",
+        description="Expected TTFT of the best usable instance beyond which the next `priority` joins. Null: only "
+        "when none is usable or can be expected to answer (docs/providers.md).",
     )
     instances: tuple[InstanceSettings, ...] = Field(
         (), max_length=10_000, description="The engines; at least one, unless they are discovered."
