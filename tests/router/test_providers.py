@@ -175,7 +175,7 @@ async def test_a_403_is_the_clients_and_blames_nobody() -> None:
 async def test_a_request_larger_than_a_minutes_tokens_is_tried_elsewhere_and_cools_nobody() -> None:
     refusal = [error(429, "Request too large for m in organization org-secret: Limit 3", code="rate_limit_exceeded")]
     async with ScriptedUpstream(refusal) as small, ScriptedUpstream(refusal, answer("Hi")) as large:
-        settings = settings_of(at(small, "openai"), at(large, "qwen", priority=1))
+        settings = settings_of(at(small, "openai"), at(large, "qwen", priority=1), retries={"attempts_max": 2})
         environ = {"OPENAI_API_KEY": SECRET, "DASHSCOPE_API_KEY": SECRET}
         async with replica(settings, {"openai": small, "qwen": large}, environ) as f:
             refused = await post(f.url, BODY)
@@ -265,7 +265,7 @@ async def test_a_mixed_pool_goes_to_the_provider_when_the_engine_is_gone_and_bac
             assert (await _instance(f)) == "openai", "the engine said that it is busy"
             page = json.loads((await post(f.url, b"", path="/fleet", method="GET")).body)
             (pool,) = page["pools"]
-            assert [(one["priority"], one["excluded"]) for one in pool["instances"]] == [(0, ""), (1, "")]
+            assert [(one["priority"], one["excluded"]) for one in pool["instances"]] == [(0, "passed_over"), (1, "")]
             assert pool["spill_over_ms"] == 1000
             async with asyncio.timeout(5):
                 while await _instance(f) != "engine":

@@ -69,7 +69,7 @@ def why_not(views: Sequence[InstanceView], chosen: Sequence[int], index: int) ->
 
 def _failed(views: Sequence[InstanceView], request: Request, tier: int) -> int:
     """Return how many of the tier have failed this request."""
-    return sum(view.priority == tier and view.instance in request.tried for view in views)
+    return len([view for view in views if view.priority == tier and view.instance in request.tried])
 
 
 def _within(view: InstanceView, request: Request, now_ms: int, limit_ms: float) -> bool:
