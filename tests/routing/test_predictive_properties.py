@@ -127,7 +127,7 @@ def test_a_slower_instance_is_never_cheaper(views: list[InstanceView], request: 
     before = costs(views, request)
     views[0].state.slowness = min(100.0, views[0].state.slowness * slower)
     after = costs(views, request)
-    assert after[0] >= before[0]
+    assert after[0] >= before[0] * (1.0 - 1e-12)  # where a full cache explains it the costs are equal, but for rounding
     assert after[1:] == before[1:]
 
 
