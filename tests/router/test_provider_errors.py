@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from evenload.router.classify import classify
+from evenload.router.classify import Own, classify, classify_error
 
 
 class Refusal(NamedTuple):
@@ -59,6 +59,20 @@ REFUSALS = [
             "(TPM): Limit 30000, Requested 30601.", "tokens", "rate_limit_exceeded"), "rejected", "over_limit"),
     Refusal("overloaded", "openai", 503, openai("The engine is currently overloaded, please try again later",
             "server_error", None), "saturated", "engine_busy"),
+    Refusal("slow down", "openai", 503, openai("Slow down", "service_unavailable_error", "slow_down"), "saturated",
+            "engine_busy"),
+    Refusal("capacity", "qwen", 503, native("ModelServingError", "Too many requests. Your requests are being throttled "
+            "due to system capacity limits."), "saturated", "engine_busy"),
+    Refusal("throttled, 503", "bedrock", 503, '{"message":"..."}', "saturated", "engine_busy",
+            ((b"x-amzn-errortype", b"ThrottlingException"),)),
+    Refusal("unavailable", "bedrock", 503, '{"message":"Bedrock is unable to process your request."}', "saturated",
+            "engine_busy", ((b"x-amzn-errortype", b"ServiceUnavailableException"),)),
+    Refusal("capacity, 503", "azure", 503, openai("...", None, "NoCapacity"), "saturated", "engine_busy"),
+    Refusal("limit as a 400", "hunyuan", 400, tencent("LimitExceeded"), "quota", "rate_limit"),
+    Refusal("engine limit as a 400", "hunyuan", 400, tencent("FailedOperation.EngineServerLimitExceeded"), "quota",
+            "rate_limit"),
+    Refusal("gateway", "azure", 403, '{"statusCode":403,"message":"Out of call volume quota. Quota will be '
+            'replenished in 12:00."}', "quota", "provider_quota"),
     Refusal("requests, compatible", "qwen", 429, openai("You exceeded your current requests list.", "limit_requests",
             "limit_requests"), "quota", "rate_limit"),
     Refusal("tokens, compatible", "qwen", 429, openai("You exceeded your current quota, please check your plan and "
@@ -139,3 +153,37 @@ def test_every_preset_has_its_refusals_both_short_and_long() -> None:
 def test_no_message_that_echoes_a_client_makes_a_quota_of_its_error(status: int) -> None:
     echo = openai("Invalid content: 'Throttling.RateQuota, rate limit exceeded, Arrearage'", "invalid_request", "bad")
     assert classify(status, [], echo.encode(), provider="qwen").kind == "rejected"
+
+
+def test_a_400_that_says_how_long_a_text_may_be_is_the_clients() -> None:
+    for provider in ("openai", "azure", "qwen", "ark"):
+        told = openai("Too long", "invalid_request_error", "token_limit_exceeded")
+        assert classify(400, [], told.encode(), provider=provider).kind == "rejected"
+
+
+@pytest.mark.parametrize(
+    ("provider", "error", "kind", "cause"),
+    [
+        ("qwen", {"code": "insufficient_quota", "type": "insufficient_quota"}, "quota", "rate_limit"),
+        ("openai", {"code": "insufficient_quota", "type": "insufficient_quota"}, "quota", "provider_quota"),
+        ("openai", {"code": "billing_hard_limit_reached"}, "quota", "provider_quota"),
+        ("openai", {"code": "slow_down"}, "saturated", "engine_busy"),
+        ("qwen", {"code": "Arrearage"}, "quota", "provider_quota"),
+        ("ark", {"code": "AccountOverdueError", "type": "Forbidden"}, "quota", "provider_quota"),
+        ("ark", {"code": "ServerOverloaded", "type": "TooManyRequests"}, "saturated", "engine_busy"),
+        ("hunyuan", {"code": "FailedOperation.ResourcePackExhausted"}, "quota", "provider_quota"),
+        ("azure", {"code": "NoCapacity"}, "saturated", "engine_busy"),
+        ("bedrock", {"type": "modelNotReadyException"}, "saturated", "not_ready"),
+        ("bedrock", {"type": "serviceUnavailableException"}, "saturated", "engine_busy"),
+        ("bedrock", {"type": "expiredTokenException"}, "stream_error", "unauthorized"),
+        ("openai", {"code": "invalid_api_key", "type": "invalid_request_error"}, "stream_error", "unauthorized"),
+        ("openai", {"code": "model_not_found", "type": "invalid_request_error"}, "stream_error", "model_not_found"),
+        ("", {"type": "PermissionError"}, "stream_error", "error_event"),
+    ],
+)
+def test_an_error_inside_a_200_is_typed_as_one_with_a_status(
+    provider: str, error: dict[str, str], kind: str, cause: str
+) -> None:
+    own = Own(key=provider != "", model=provider != "")
+    verdict, _, _ = classify_error({"message": "...", **error}, provider=provider, own=own)
+    assert (verdict.kind, verdict.cause, verdict.retriable) == (kind, cause, True)

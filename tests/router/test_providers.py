@@ -163,12 +163,14 @@ async def test_a_clients_own_organization_blames_nobody_and_the_accounts_stays_i
         assert all(word not in told for word in (b"acme", b"proj_1", b"theirs", b"ratelimit"))
 
 
-async def test_a_403_is_the_clients_and_blames_nobody() -> None:
-    async with ScriptedUpstream([error(403, "The model is not for this key.", code="model_not_allowed")]) as engine:
+async def test_a_providers_403_about_a_region_is_the_clients_and_blames_nobody_but_its_words_stay_inside() -> None:
+    refusal = error(403, "Region not for the key sk-*** of acme", code="unsupported_country_region_territory")
+    async with ScriptedUpstream([refusal]) as engine:
         settings = settings_of(at(engine, "openai"))
         async with replica(settings, {"openai": engine}, {"OPENAI_API_KEY": SECRET}) as f:
             got = await post(f.url, BODY)
-            assert (got.status, got.error["code"]) == (403, "model_not_allowed")
+            assert (got.status, got.error["code"]) == (403, "upstream_rejected")
+            assert b"acme" not in got.body
             assert (f.state("openai").errors, f.state("openai").cooling_until_ms) == (0, 0)
 
 

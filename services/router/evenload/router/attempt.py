@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from . import leaving
-from .classify import Verdict, classify, classify_error
+from .classify import CONTENT, Own, Verdict, classify, classify_error, client_status
 from .client import Client
 from .deadline import CODE as OVER_CODE
 from .deadline import MESSAGE as OVER_MESSAGE
@@ -129,7 +129,10 @@ class Attempt:
             self._watch.limit(self._limits.first_token_s, "first_token")
         else:
             self._watch.limit(self._limits.answer_s, "answer")
-        response = await self._lease.upstream.request("POST", request.path, request.headers, request.body)
+        upstream, renamed = self._lease.upstream, self._client.model_name
+        if renamed is not None and upstream.shape is not None:
+            renamed.theirs(upstream.shape.name_of(request.model))
+        response = await upstream.request("POST", request.path, request.headers, request.body)
         self._response = response
         self._ending.status = response.status
         if not 200 <= response.status < 300:
@@ -145,9 +148,11 @@ class Attempt:
         return None
 
     async def _streamed(self, response: Response) -> Failure | None:
+        observer = self._request.observer(self._request.choices)
+        observer.provider, observer.own = self._lease.upstream.provider, self._own()
         self._stream = Stream(
             response,
-            self._request.observer(self._request.choices),
+            observer,
             self._client,
             self._watch,
             ending=self._ending,
@@ -159,10 +164,14 @@ class Attempt:
     async def _refused(self, response: Response) -> Failure:
         self._watch.limit(self._limits.idle_s, "idle")
         body, whole = await _beginning(response, self._limits.error_body_bytes_max)
-        provider = self._lease.upstream.provider
-        verdict = classify(response.status, response.headers, body, now_s=time.time(), provider=provider)
+        provider, own = self._lease.upstream.provider, self._own()
+        verdict = classify(response.status, response.headers, body, now_s=time.time(), provider=provider, own=own)
         headers = response_headers(response.headers)
-        return self._fail(verdict, response.status, headers, body if whole else b"")
+        status = response.status if verdict.cause != CONTENT else client_status(response.status)
+        return self._fail(verdict, status, headers, body if whole else b"")
+
+    def _own(self) -> Own:
+        return self._lease.upstream.own(self._request.model, listed=self._request.listed)
 
     async def _whole(self, response: Response) -> Failure | None:
         held: list[bytes] = []
@@ -190,9 +199,12 @@ class Attempt:
             answer = Answer()
         self._ending.note(_OK)
         if answer.error:
-            verdict, code, _ = classify_error(self._request.observer.typed(answer.error))
+            provider, own = self._lease.upstream.provider, self._own()
+            verdict, code, _ = classify_error(self._request.observer.typed(answer.error), provider=provider, own=own)
             if verdict.retriable:
                 return self._fail(verdict, code or 502, response_headers(response.headers), body)
+            if verdict.cause == CONTENT or not verdict.said:
+                return self._fail(verdict, client_status(code), response_headers(response.headers), body)
             self._ending.note(verdict)
         if answer.usage is not None:
             self._ending.note_usage(answer.usage.prompt, answer.usage.output)

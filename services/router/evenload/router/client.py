@@ -88,11 +88,15 @@ class Client:
         """Send a whole response."""
         if self.wire is not None:
             headers = self._head(headers, instance)
-            if self.model_name is not None:
-                body = self.model_name.feed(body) + self.model_name.close()
-            return self.wire.respond(status, headers, body)
+            return self.wire.respond(status, headers, self._renamed_whole(status, body))
         await self.start(status, headers, instance)
+        body, self.model_name = self._renamed_whole(status, body), None
         return await self.end(body)
+
+    def _renamed_whole(self, status: int, body: bytes) -> bytes:
+        if self.model_name is None:
+            return body
+        return self.model_name.error(body) if status >= 400 else self.model_name.feed(body) + self.model_name.close()
 
     async def refuse(self, error: ApiError) -> None:
         """Send an error of Evenload's own: whoever was asked, it is no instance's answer."""

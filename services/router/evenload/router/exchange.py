@@ -24,8 +24,6 @@ from .quota import LONG_QUOTA_MS
 from .request import Failure, Request
 from .watch import Receive, Watch, Watches
 
-# Causes whose words stay inside: they may have a part of the key, or the account's name.
-_UNSAID = ("unauthorized", "over_limit")
 _LOAD = ("saturated", "quota")
 
 
@@ -148,7 +146,7 @@ class Exchange:
             # An engine knows its own queue only, and a provider's words may name the account.
             wait_s = self._dispatcher.retry_after_s(plan.ask.model)
             await client.refuse(_come_back(verdict, failure.status, wait_s))
-        elif failure.status >= 400 and failure.body and verdict.cause not in _UNSAID:
+        elif failure.status >= 400 and failure.body and verdict.said:
             await client.answer(failure.status, failure.headers, failure.body, failure.instance)
         elif verdict is OVER_TIME:
             await client.refuse(OVER)
@@ -219,7 +217,7 @@ def told_of(shed: Shed) -> ApiError:
 
 def _own_error(verdict: Verdict, status: int) -> ApiError:
     """Say what happened where the upstream, whose status was `status`, left no error to pass on."""
-    if verdict.kind == "rejected" and verdict.cause not in _UNSAID:
+    if verdict.kind == "rejected" and verdict.cause != "over_limit":
         # Its status stays: a client takes a 5xx for a reason to send the same again.
         message = (
             f"The instance refused the request with status {status} and no text that can be passed on. "
@@ -233,6 +231,10 @@ def _own_error(verdict: Verdict, status: int) -> ApiError:
         message = "The request is larger than what the provider takes from this service within a minute; send less."
     elif verdict.cause == "unauthorized":
         status, message = 502, "An instance does not accept the router's own key. Tell whoever runs the router."
+    elif verdict.cause == "model_not_found":
+        status = 502
+        message = "An instance does not know the model by the name that the router has for it. "
+        message += "Tell whoever runs the router."
     else:
         status = 504 if verdict.kind == "timeout" else 502
         message = f"No instance could answer ({verdict.kind}, {verdict.cause}). Nothing was generated; ask again later."

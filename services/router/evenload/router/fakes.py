@@ -275,6 +275,11 @@ class FakeService:
     beginnings: Beginnings | None
     limits: Limits | None = None
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """As if the settings had it."""
+        return (self.model,)
+
     def estimate_tokens(self, prompt_bytes: int) -> int:
         """Four bytes per token."""
         return prompt_bytes // 4

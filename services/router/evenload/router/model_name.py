@@ -1,7 +1,8 @@
 """The model's name in answers: as the client wrote it, where the pool is configured so.
 
 Pure; in JSON and in every server-sent event alike, wherever they are split. A key `"model"` with its quotes unescaped
-cannot occur inside a JSON string, so text that speaks of models is not touched.
+cannot occur inside a JSON string, so text that speaks of models is not touched. Errors speak of models in their text:
+there, and only there, the upstream's name is replaced wherever it stands as a word.
 """
 
 import re
@@ -12,12 +13,20 @@ import msgspec
 HELD_BYTES_MAX = 1024  # a name that is longer, with its key, is passed as it is
 
 _PAIR = re.compile(rb'"model"\s*:\s*"(?:[^"\\]|\\.)*"', re.DOTALL)
-_BEGUN = re.compile(rb'"(?:m|mo|mod|mode|model|model"\s*|model"\s*:\s*|model"\s*:\s*"(?:[^"\\]|\\.)*\\?)?\Z', re.DOTALL)
+_BEGUN = re.compile(
+    rb'"(?:m|mo|mod|mode|model|model"\s*|model"\s*:\s*|model"\s*:\s*"(?:[^"\\]|\\.)*\\?'
+    rb'|e|er|err|erro|error|error"\s*|error"\s*:\s*)?\Z',
+    re.DOTALL,
+)
+# An error, or an event of that type; `"error": null` is none.
+_ERROR = re.compile(rb'"error"\s*(?::\s*[{"]|[,}])')
 
+ERROR_BYTES_MAX = 64 * 1024  # of an error that waits for its end
 WAITING_BYTES_MAX = 8 * 1024 * 1024
 _BLANK = re.compile(rb"\n\n|\r\n\r\n|\r\r")
 _JSON = re.compile(rb"(?:\A|(?:\A|[\r\n])data:)[ \t\r\n]*(\{)")
 _HOLDERS = ("message", "response")
+_Theirs = re.Pattern[bytes] | None
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -27,11 +36,17 @@ class NameRewriter(Protocol):
     def __init__(self, name: str) -> None:
         """Take what the client asked for."""
 
+    def theirs(self, name: str) -> None:
+        """Take what the upstream calls the model."""
+
     def feed(self, data: bytes) -> bytes:
         """Return what can be passed on."""
 
     def close(self) -> bytes:
         """Return what still waits."""
+
+    def error(self, body: bytes) -> bytes:
+        """Return a body that is an error and nothing else."""
 
 
 class ModelName:
@@ -41,15 +56,27 @@ class ModelName:
         name: what the client asked for.
     """
 
-    __slots__ = ("_held", "_pair")
+    __slots__ = ("_error", "_held", "_name", "_pair", "_theirs")
 
     def __init__(self, name: str) -> None:
-        self._pair = b'"model":' + msgspec.json.encode(name)
+        self._name = msgspec.json.encode(name)
+        self._pair = b'"model":' + self._name
         self._held = b""
+        self._theirs: _Theirs = None
+        self._error: bytearray | None = None  # of which not all has come
+
+    def theirs(self, name: str) -> None:
+        """Take what the upstream calls the model."""
+        self._theirs = _word(name, self._name)
 
     def feed(self, data: bytes) -> bytes:
-        """Return what can be passed on; the beginning of a pair at the end waits for the rest of it."""
+        """Return what can be passed on; the beginning of a pair at the end waits for the rest of it, as errors do."""
+        if self._error is not None:
+            return self._more_of_error(data)
         data = _PAIR.sub(lambda _: self._pair, self._held + data)
+        if self._theirs is not None and (error := _ERROR.search(data)) is not None:
+            self._held, self._error = b"", bytearray()
+            return data[: error.start()] + self._more_of_error(data[error.start() :])
         begun = _BEGUN.search(data, max(0, len(data) - HELD_BYTES_MAX))
         if begun is None:
             self._held = b""
@@ -59,8 +86,28 @@ class ModelName:
 
     def close(self) -> bytes:
         """Return what still waits."""
+        if self._error is not None:
+            held, self._error = bytes(self._error), None
+            return self.error(held)
         held, self._held = self._held, b""
         return held
+
+    def error(self, body: bytes) -> bytes:
+        """Return a body that is an error and nothing else."""
+        return _renamed_in_text(_PAIR.sub(lambda _: self._pair, body), self._theirs, self._name)
+
+    def _more_of_error(self, data: bytes) -> bytes:
+        waiting = self._error
+        assert waiting is not None
+        scan = max(0, len(waiting) - 3)
+        waiting += data
+        blank = _BLANK.search(waiting, scan)
+        if blank is None and len(waiting) <= ERROR_BYTES_MAX:
+            return b""
+        end = len(waiting) if blank is None else blank.end()
+        told, rest = self.error(bytes(waiting[:end])), bytes(waiting[end:])
+        self._error = None
+        return told + self.feed(rest)
 
 
 class OuterModelName:
@@ -73,12 +120,17 @@ class OuterModelName:
         name: what the client asked for.
     """
 
-    __slots__ = ("_name", "_passing", "_waiting")
+    __slots__ = ("_name", "_passing", "_theirs", "_waiting")
 
     def __init__(self, name: str) -> None:
         self._name = msgspec.Raw(msgspec.json.encode(name))
+        self._theirs: _Theirs = None
         self._waiting = bytearray()
         self._passing = False
+
+    def theirs(self, name: str) -> None:
+        """Take what the upstream calls the model."""
+        self._theirs = _word(name, bytes(self._name))
 
     def feed(self, data: bytes) -> bytes:
         """Return what can be passed on."""
@@ -105,7 +157,14 @@ class OuterModelName:
         self._waiting.clear()
         return self._frame(rest)
 
+    def error(self, body: bytes) -> bytes:
+        """Return a body that is an error and nothing else."""
+        return _renamed_in_text(self._with_name(body), self._theirs, bytes(self._name))
+
     def _frame(self, frame: bytes) -> bytes:
+        return self._with_name(frame) if _ERROR.search(frame) is None else self.error(frame)
+
+    def _with_name(self, frame: bytes) -> bytes:
         if b'"model"' not in frame:
             return frame
         start = _JSON.search(frame)
@@ -126,3 +185,18 @@ class OuterModelName:
             elif key in _HOLDERS and bytes(value).startswith(b"{"):
                 members[key] = msgspec.Raw(self._renamed(value))
         return msgspec.json.encode(members)
+
+
+def _word(theirs: str, name: bytes) -> _Theirs:
+    """Return what finds the upstream's name as a word of a text, None if it is the client's, too.
+
+    A word has no letter, digit, underscore, hyphen or slash beside it; the key of an object is none.
+    """
+    inside = msgspec.json.encode(theirs)[1:-1]
+    if not inside or inside == name[1:-1]:
+        return None
+    return re.compile(rb"(?<![\w/-])" + re.escape(inside) + rb'(?![\w/-])(?!"\s*:)')
+
+
+def _renamed_in_text(error: bytes, theirs: _Theirs, name: bytes) -> bytes:
+    return error if theirs is None else theirs.sub(lambda _: name[1:-1], error)

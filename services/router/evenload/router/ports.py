@@ -83,8 +83,12 @@ class Service(Protocol):
     Attributes:
         limits: sizes and times of its requests; None for the proxy's own.
         gate: bounds them; None for no bound of its own.
+        models: what the settings call them; `*` for any.
         renames: whether answers name the model as the client did, instead of as the upstream does.
     """
+
+    @property
+    def models(self) -> tuple[str, ...]: ...  # noqa: D102 - above
 
     @property
     def limits(self) -> Limits | None: ...  # noqa: D102 - above

@@ -199,7 +199,10 @@ class Proxy:
         choices = max(1, int(head.n or 1))
         if ask.stream and head.prompt:
             choices *= prompts_in(head.prompt)
-        request = Request(target, sent, body, ask.stream, choices, endpoint.observer, endpoint.gives_object)
+        listed = service is not None and head.model in service.models
+        request = Request(
+            target, sent, body, ask.stream, choices, endpoint.observer, endpoint.gives_object, head.model, listed
+        )
         if service is None:
             return Plan(ask, request, prompt_bytes, self.limits, until_s, _present(None, self.gate))
         limits = service.limits or self.limits

@@ -47,6 +47,15 @@ BUSY_WORDS = (
     "nocapacity",  # Azure
     "modelnotready",  # Bedrock: it is being loaded
 )
+# With a 503 these say as much, and there only: a service says of itself that it has too much to do.
+LOAD_WORDS = (
+    "throttl",  # AWS ThrottlingException
+    "capacity",
+    "slowdown",  # OpenAI slow_down
+    "overloaded",
+    "serviceunavailableexception",  # Bedrock
+)
+LOAD_PHRASES = ("being throttled", "capacity limits")  # DashScope
 LONG_PHRASES = (
     "you exceeded your current quota",
     "your credit balance is too low",
@@ -54,6 +63,7 @@ LONG_PHRASES = (
     "you have reached your specified api usage limits",
     "quota exceeded",
     "too many tokens per day",  # Bedrock
+    "out of call volume quota",  # Azure's API gateway
 )
 SHORT_PHRASES = (
     "requests per min",
@@ -68,6 +78,8 @@ SHORT_PHRASES = (
 )
 # These say of a minute's tokens what others say of an empty account.
 SHORT_AT = {"qwen": ("insufficientquota",)}
+# Hunyuan tells of its limits with a 400, elsewhere a code that ends so is about the client's text.
+SHORT_AT_400 = {"hunyuan": ("limitexceeded",)}
 
 
 def long_by_word(words: str, provider: str) -> bool:

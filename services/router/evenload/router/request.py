@@ -16,6 +16,8 @@ class Request(msgspec.Struct, frozen=True):
         choices: how many answers it wants.
         observer: of the events that come.
         wants_object: a 2xx that is no stream has to be one JSON object.
+        model: as the client named it.
+        listed: the settings name it so, too.
     """
 
     path: bytes
@@ -25,6 +27,8 @@ class Request(msgspec.Struct, frozen=True):
     choices: int = 1
     observer: type[SseObserver] = ChatObserver
     wants_object: bool = False
+    model: str = ""
+    listed: bool = False
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -63,6 +63,15 @@ class Shape:
         """Return the instance's name of a model."""
         return self.names.get(model) or self.names.get(ANY_MODEL) or model
 
+    @property
+    def has_credential(self) -> bool:
+        """Whether requests carry one of Evenload's."""
+        return self._key is not None or self.signer is not None
+
+    def chooses(self, model: str) -> bool:
+        """Tell whether the instance's name of a model is of the settings, and not the client's own."""
+        return model in self.names or ANY_MODEL in self.names
+
     def apply(self, path: bytes, headers: Headers, body: bytes) -> tuple[bytes, Headers, bytes]:
         """Return path, headers and body as the instance wants them; the base URL's path and a signature come later.
 

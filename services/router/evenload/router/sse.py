@@ -17,7 +17,7 @@ import msgspec
 
 from evenload.api.errors import ApiError
 
-from .classify import Verdict, classify_error
+from .classify import NOTHING_OWN, Own, Verdict, classify_error
 
 FRAME_BYTES_MAX = 1024 * 1024
 _END_BYTES = 1024  # kept of both ends of a frame that is too long: its type stands before or behind what makes it long
@@ -61,6 +61,7 @@ class SseObserver(ABC):
         completion_tokens: likewise.
         malformed_frames: data frames that are not what the API says.
         oversized_frames: frames over the limit.
+        provider, own: by which errors are judged (`classify.py`); set by who asked.
     """
 
     __slots__ = (
@@ -75,7 +76,9 @@ class SseObserver(ABC):
         "error",
         "malformed_frames",
         "oversized_frames",
+        "own",
         "prompt_tokens",
+        "provider",
     )
 
     def __init__(self, choices: int = 1) -> None:
@@ -88,6 +91,8 @@ class SseObserver(ABC):
         self.completion_tokens: int | None = None
         self.malformed_frames = 0
         self.oversized_frames = 0
+        self.provider = ""
+        self.own: Own = NOTHING_OWN
         self._partial = bytearray()
         self._pending_cr = False
         self._skipping = False
@@ -238,7 +243,9 @@ class SseObserver(ABC):
 
     def _note_error(self, error: Any, error_type: Any = "") -> None:
         if self.error is None:
-            verdict, code, short_type = classify_error(error, error_type=error_type)
+            verdict, code, short_type = classify_error(
+                error, error_type=error_type, provider=self.provider, own=self.own
+            )
             self.error = SseError(code, short_type, verdict)
 
     def _oversized(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from .error_fields import tencents
 from .sse import FRAME_BYTES_MAX, SseObserver, count_of
 
 CHOICES_MAX = 1024  # followed per stream; APIs allow 128
@@ -40,6 +41,7 @@ class _Frame(msgspec.Struct, gc=False):
     code: Any = None
     message: Any = None
     type: Any = None
+    response: Any = msgspec.field(default=None, name="Response")
 
 
 _decode = msgspec.json.Decoder(_Frame).decode
@@ -102,7 +104,12 @@ class ChatObserver(SseObserver):
             frame = _decode(payload)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return self._malformed(is_error=is_error)
-        if is_error or frame.error or frame.object == "error":
+        if (
+            is_error
+            or frame.error
+            or frame.object == "error"
+            or (frame.response is not None and tencents(frame.response))
+        ):
             return self._note_error_frame(frame)
         if frame.usage is not None:
             self._note_usage(frame.usage)
@@ -162,7 +169,8 @@ class ChatObserver(SseObserver):
         if frame.error is not None:
             self._note_error(frame.error, frame.error_type)
         else:
-            self._note_error({"message": frame.message, "type": frame.type, "code": frame.code}, "")
+            plain = {"message": frame.message, "type": frame.type, "code": frame.code}
+            self._note_error(tencents(frame.response) or plain, "")
 
     def _note_usage(self, usage: Any) -> None:
         if isinstance(usage, dict):

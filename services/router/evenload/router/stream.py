@@ -7,7 +7,7 @@ is retried: a stream that breaks is ended by an error event.
 
 from evenload.api.errors import ApiError
 
-from .classify import Verdict
+from .classify import CONTENT, Verdict, client_status
 from .client import Client
 from .ending import Ending
 from .headers import response_headers
@@ -137,12 +137,16 @@ class Stream:
 
     def _judge_held(self, held: bytes, *, ended: bool) -> Failure | None:
         observer, error = self._observer, self._observer.error
-        if error is not None and error.verdict.retriable:
+        if error is not None:
+            verdict = error.verdict
             payload = error_payload(held)
-            self._ending.note(error.verdict)
             headers = [(b"content-type", b"application/json")]
-            status = (error.code or 502) if payload else 0
-            return Failure(error.verdict, self._instance, status, headers, payload or b"")
+            if verdict.retriable:
+                self._ending.note(verdict)
+                return Failure(verdict, self._instance, (error.code or 502) if payload else 0, headers, payload or b"")
+            if not self._observer.content_started and (not verdict.said or (verdict.cause == CONTENT and payload)):
+                self._ending.note(verdict)
+                return Failure(verdict, self._instance, client_status(error.code), headers, payload or b"")
         if ended and error is None and not observer.finished:
             verdict = self._cut()
             self._ending.note(verdict)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from evenload.settings.providers import has_version
 
+from .classify import NOTHING_OWN, Own
 from .connection import Connection, Headers
 from .shape import Shape
 from .sigv4 import with_plain_query
@@ -181,6 +182,18 @@ class Upstream:
     def idle_connections(self) -> int:
         """Connections that wait in the pool."""
         return len(self._idle)
+
+    def own(self, model: str, *, listed: bool) -> Own:
+        """Return what of a request for a model is not the client's.
+
+        Args:
+            model: as the client named it.
+            listed: the settings name it so, too.
+        """
+        shape = self.shape
+        if shape is None:
+            return NOTHING_OWN
+        return Own(shape.has_credential, listed or shape.chooses(model))
 
     async def request(self, method: str, path: bytes, headers: Headers, body: bytes) -> Response:
         """Send a request and return its response once the head has arrived; 1xx are skipped.

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from .error_fields import tencents
 from .sse import count_of
 
 
@@ -38,6 +39,7 @@ class Answer(msgspec.Struct, gc=False):
 
     usage: Usage | None = None
     error: Any = None
+    response: Any = msgspec.field(default=None, name="Response")
 
 
 _decode = msgspec.json.Decoder(Answer).decode
@@ -46,7 +48,10 @@ _decode = msgspec.json.Decoder(Answer).decode
 def read_answer(body: bytes) -> Answer | None:
     """Return what an answer says, nothing if it is another JSON object; None if it is none."""
     try:
-        return _decode(body)
+        answer = _decode(body)
+        if answer.response is not None and not answer.error:
+            answer.error = tencents(answer.response)
+        return answer
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return Answer() if _is_object(body) else None
 
