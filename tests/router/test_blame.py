@@ -194,11 +194,13 @@ async def test_what_an_inspection_refuses_is_a_400_not_asked_again_and_nobodys_f
 async def test_what_an_inspection_stops_after_content_passes_and_blames_nobody() -> None:
     told = b"data: " + inspected(INSPECTIONS[0]) + b"\n\n"
     script = [SSE_HEAD, chunk(role() + content("a")), Stall(0.02), chunk(told), END]
-    async with ScriptedUpstream(script) as engine:
-        async with replica(settings_of(at(engine, "qwen")), {"qwen": engine}, ENVIRON) as f:
-            got = await post(f.url, ASKS["stream"])
-            assert got.body == role() + content("a") + told
-            assert (f.state("qwen").errors, await f.outcomes("qwen")) == (0, {"rejected": 1})
+    async with (
+        ScriptedUpstream(script) as engine,
+        replica(settings_of(at(engine, "qwen")), {"qwen": engine}, ENVIRON) as f,
+    ):
+        got = await post(f.url, ASKS["stream"])
+        assert got.body == role() + content("a") + told
+        assert (f.state("qwen").errors, await f.outcomes("qwen")) == (0, {"rejected": 1})
 
 
 # Tencent Cloud's errors have a 200.
