@@ -22,7 +22,9 @@ from evenload.router.fake_wire import (
     sse,
 )
 from evenload.router.fakes import ScriptedUpstream, post
-from tests.router.stage import PLAIN, STREAM, events, replica
+from evenload.router.lingering import LINGER_MS_MAX, PLACES_MAX, Lingering
+from evenload.routing import LeaseBook
+from tests.router.stage import PLAIN, STREAM, events, replica, until
 from tests.router.test_providers import SECRET, at, settings_of
 
 AWS = "x-amzn-errortype"
@@ -150,6 +152,37 @@ def test_no_echo_of_a_client_makes_a_fault_of_the_operators() -> None:
         for words in ("ExpiredToken", "invalid_api_key: incorrect api key", "The model `x` does not exist"):
             echo = json.dumps({"error": {"message": f"Bad input: '{words}'", "code": "bad", "type": "invalid"}})
             assert classify(status, [], echo.encode(), provider="bedrock", own=own).kind == "rejected"
+
+
+# A client's errors are nobody's fault, and no reason to prefer who gives them.
+
+
+@pytest.mark.behind_the_server
+async def test_a_provider_that_refuses_at_once_what_others_answer_gets_no_more_than_its_share() -> None:
+    slow = [Stall(0.05), *answer("Hi")]
+    async with ScriptedUpstream(slow, [error(400, "no")]) as refusing, ScriptedUpstream(slow) as good:
+        settings = settings_of(at(refusing, "qwen"), at(good, "openai"))
+        async with replica(settings, {"qwen": refusing, "openai": good}, ENVIRON) as f:
+            got = await asyncio.gather(*(_later(f.url, 0.01 * number) for number in range(200)))
+            assert set(got) == {200, 400}
+            assert f.requests("qwen") < 200 * 0.6
+            assert f.state("qwen").errors == 0
+            await until(lambda: f.router.dispatcher.book.in_flight == 0)
+            assert len(f.router.dispatcher.lingering) == 0
+
+
+def test_places_linger_no_longer_than_answers_take_and_not_without_bound() -> None:
+    book, lingering = LeaseBook(), Lingering()
+    for rest_ms in (0.0, -1.0, 100.0, 1e9):
+        lingering.keep(book.book("a", 5, 0.0), 0.0, rest_ms)
+    assert (book.in_flight, book.counts("a").awaiting) == (2, 0), "nobody waits for a first token"
+    lingering.release(100.0)
+    assert book.in_flight == 1
+    lingering.release(LINGER_MS_MAX)
+    assert book.in_flight == 0
+    for _ in range(PLACES_MAX + 5):
+        lingering.keep(book.book("a", 5, 0.0), 0.0, 1.0)
+    assert book.in_flight == len(lingering) == PLACES_MAX
 
 
 # Content that a provider's inspection refuses.

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from evenload.router import failing
 from evenload.router.decision import Decided
 from evenload.router.gone import Gone
+from evenload.router.lingering import Lingering
 from evenload.router.pool import Pool
 from evenload.router.ports import Ask, NoInstance
 from evenload.router.upstream import Upstream
@@ -89,6 +90,7 @@ class Dispatcher:
     code_digest: str
     book: LeaseBook = field(default_factory=LeaseBook)
     gone: Gone = field(default_factory=Gone)
+    lingering: Lingering = field(default_factory=Lingering)
     _by_model: dict[str, Pool] = field(default_factory=dict)
     _retired: dict[str, str] = field(default_factory=dict)  # instances that left the settings -> their pool
     _ahead_ms: float = -math.inf  # when an event was last folded as it was told
@@ -253,6 +255,7 @@ class Dispatcher:
         What waits for an instance that is gone is given up.
         """
         mono_ms = self.clock()
+        self.lingering.release(mono_ms)
         # All are made before the first is told: each one told makes the view fold again at the next look.
         overdue = [
             Overdue(
@@ -319,6 +322,7 @@ class Attempt:
     __slots__ = (
         "_beginning",
         "_dispatcher",
+        "_finished",
         "_homes",
         "_lease",
         "_model",
@@ -335,6 +339,7 @@ class Attempt:
         self._model = dispatcher.label_of(ask.model)
         self._pool = pool
         self._lease = lease
+        self._finished = False
         self._request_id = ask.request_id
         self._beginning = ask.beginning
         self._homes = pool.homes if ask.beginning else None  # the pool's may change while this is under way
@@ -375,11 +380,18 @@ class Attempt:
         output_tokens: int,
     ) -> None:
         """Give the lease back and tell how it ended; only the first call counts."""
-        if not self._lease.release():
+        if self._finished:
             return
+        self._finished = True
+        dispatcher = self._dispatcher
+        if kind == "rejected" and status:  # one without was not sent
+            dispatcher.lingering.keep(self._lease, dispatcher.clock(), self._pool.usual_ms - duration_ms)
+        else:
+            self._lease.release()
+            if kind == "ok":
+                self._pool.learn_duration(duration_ms)
         if self._homes is not None:
             self._homes.ended(self._beginning)
-        dispatcher = self._dispatcher
         outcome = Outcome(
             instance=self.instance,
             gen=self._lease.generation,

@@ -8,6 +8,7 @@ from evenload.router.admission import Gate
 from evenload.router.beginnings import Beginnings
 from evenload.router.homes import Homes
 from evenload.router.limits import Limits
+from evenload.router.lingering import USUAL_WEIGHT
 from evenload.routing import Policy
 from evenload.routing.retry_budget import RetryBudget
 
@@ -31,6 +32,7 @@ class Pool:
         spill_over_ms: expected TTFT beyond which the next priority joins; None: only for outages (`tiers.py`).
         renames: whether answers name the model as the client did.
         ordinal: requests dispatched so far, retries not counted.
+        usual_ms: smoothed duration of answers, 0 before the first.
         gate: bounds its requests; None does not.
         homes: says which prompts are to meet those that begin alike; None: none is.
         bytes_per_token: learned from the `usage` of answers; `token_error` is the smoothed relative error of estimates.
@@ -48,6 +50,7 @@ class Pool:
     ordinal: int = 0
     bytes_per_token: float = BYTES_PER_TOKEN
     token_error: float = 0.0
+    usual_ms: float = 0.0
     retries: RetryBudget = field(default_factory=RetryBudget)
     gate: Gate | None = None
     homes: Homes | None = None
@@ -69,9 +72,14 @@ class Pool:
         self.token_error += RATIO_WEIGHT * (off - self.token_error)
         self.bytes_per_token += RATIO_WEIGHT * (prompt_bytes / prompt_tokens - self.bytes_per_token)
 
+    def learn_duration(self, duration_ms: float) -> None:
+        """Take in how long an answer took."""
+        weight = USUAL_WEIGHT if self.usual_ms else 1.0
+        self.usual_ms += weight * (duration_ms - self.usual_ms)
+
     def inherit(self, before: "Pool") -> None:
         """Go on from what the pool of this name has counted and learned; gate and homes stay, with new bounds."""
-        self.ordinal = before.ordinal
+        self.ordinal, self.usual_ms = before.ordinal, before.usual_ms
         self.bytes_per_token, self.token_error = before.bytes_per_token, before.token_error
         self.retries.inherit(before.retries)
         if self.gate is not None and before.gate is not None:
