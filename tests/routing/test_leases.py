@@ -60,3 +60,15 @@ def test_loads_are_reported_on_a_change_of_a_fifth_and_every_second_while_not_ze
         lease.release()
     assert [report.in_flight for report in book.reports(1001.0)] == [0]
     assert book.reports(9999.0) == []
+
+
+def test_a_place_that_lingers_holds_no_prompt() -> None:
+    book = LeaseBook()
+    refused, other = book.book("a", 100_000, 0.0), book.book("a", 10, 0.0)
+    refused.linger()
+    refused.linger()
+    assert book.counts("a").values() == (2, 1, 10, 10)
+    assert refused.release()
+    refused.linger()
+    assert other.release()
+    assert book.counts("a").values() == (0, 0, 0, 0)

@@ -3,7 +3,8 @@
 A refusal that is the client's fault says nothing about the instance and is over at once. Were its place free at once,
 an instance that refuses what the others answer would have the shortest queue of all, and draw the pool. So the place
 stays taken, for balancing only, until an answer would usually have been whole: then it gets its share and no more. It
-awaits no first token meanwhile, so nothing is predicted or learned from it.
+awaits no first token meanwhile and holds no prompt, so nothing is predicted or learned from it, and long prompts that
+are refused for their length weigh no more than others.
 
 What it does not do: keep the instance's share from the clients that are refused there.
 """
@@ -31,7 +32,7 @@ class Lingering:
 
     def keep(self, lease: Lease, now_ms: float, rest_ms: float) -> None:
         """Let go of a lease in `rest_ms`, at once if that is nothing or there are too many."""
-        lease.first_token()
+        lease.linger()
         if rest_ms <= 0.0 or len(self._heap) >= PLACES_MAX:
             lease.release()
             return

@@ -38,6 +38,7 @@ class Lease:
     __slots__ = (
         "_awaiting_tokens",
         "_counts",
+        "_held_tokens",
         "awaiting",
         "expected",
         "generation",
@@ -59,6 +60,7 @@ class Lease:
         self.held = self.awaiting = True
         counts.in_flight += 1
         counts.awaiting += 1
+        self._held_tokens = prompt_tokens
         counts.in_flight_tokens += prompt_tokens
         self._awaiting_tokens = max(0, prompt_tokens - expected.cached_tokens)
         counts.awaiting_tokens += self._awaiting_tokens
@@ -75,6 +77,13 @@ class Lease:
         self._counts.awaiting_tokens -= self._awaiting_tokens
         return True
 
+    def linger(self) -> None:
+        """Keep the place, and nothing else: the prompt is gone."""
+        self.first_token()
+        if self.held:
+            self._counts.in_flight_tokens -= self._held_tokens
+            self._held_tokens = 0
+
     def release(self) -> bool:
         """Give the place back; return False if it was given back before."""
         if not self.held:
@@ -82,7 +91,7 @@ class Lease:
         self.first_token()
         self.held = False
         self._counts.in_flight -= 1
-        self._counts.in_flight_tokens -= self.prompt_tokens
+        self._counts.in_flight_tokens -= self._held_tokens
         assert self._counts.in_flight >= 0, "a lease was released twice"
         return True
 
