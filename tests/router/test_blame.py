@@ -36,7 +36,7 @@ CANONICAL = (
 ENVIRON = {"OPENAI_API_KEY": SECRET, "DASHSCOPE_API_KEY": SECRET, "AWS_BEARER_TOKEN_BEDROCK": SECRET}
 ENVIRON["AZURE_OPENAI_API_KEY"] = ENVIRON["HUNYUAN_API_KEY"] = SECRET
 ASKS = {"stream": {**STREAM, "model": "chat-large"}, "plain": {**PLAIN, "model": "chat-large"}}
-WELL = {"stream": answer("Hi"), "plain": [response(200, b'{"choices":[]}')]}
+WELL: dict[str, Any] = {"stream": answer("Hi"), "plain": [response(200, b'{"choices":[]}')]}
 
 
 def aws(kind: str, message: str, status: int = 403) -> bytes:
@@ -187,7 +187,7 @@ def test_places_linger_no_longer_than_answers_take_and_not_without_bound() -> No
 
 # Content that a provider's inspection refuses.
 
-INSPECTIONS = [
+INSPECTIONS: list[dict[str, Any]] = [
     {"code": "data_inspection_failed", "type": "data_inspection_failed"},
     {"code": "DataInspectionFailed"},
     {"code": "content_filter", "type": None},
@@ -242,7 +242,8 @@ async def test_what_an_inspection_stops_after_content_passes_and_blames_nobody()
 @pytest.mark.parametrize("ask", ["stream", "plain"])
 async def test_tencents_error_inside_a_200_is_one(ask: str) -> None:
     told = b'{"Response":{"Error":{"Code":"LimitExceeded","Message":"Too many"},"RequestId":"r"}}'
-    for script in ([response(200, told)], sse(b"data: " + told + b"\n\n")):
+    scripts: Any = ([response(200, told)], sse(b"data: " + told + b"\n\n"))
+    for script in scripts:
         async with ScriptedUpstream(script) as engine, ScriptedUpstream(WELL[ask]) as other:
             settings = settings_of(at(engine, "hunyuan"), at(other, "openai", priority=1))
             async with replica(settings, {"hunyuan": engine, "openai": other}, ENVIRON) as f:
