@@ -226,7 +226,7 @@ async def test_what_an_inspection_refuses_is_a_400_not_asked_again_and_nobodys_f
 
 async def test_what_an_inspection_stops_after_content_passes_and_blames_nobody() -> None:
     told = b"data: " + inspected(INSPECTIONS[0]) + b"\n\n"
-    script = [SSE_HEAD, chunk(role() + content("a")), Stall(0.02), chunk(told), END]
+    script: Any = [SSE_HEAD, chunk(role() + content("a")), Stall(0.02), chunk(told), END]
     async with (
         ScriptedUpstream(script) as engine,
         replica(settings_of(at(engine, "qwen")), {"qwen": engine}, ENVIRON) as f,
