@@ -103,3 +103,10 @@ async def test_garbage_behind_pipelined_requests_costs_none_of_their_answers(gar
         answers = await p.rest()
         assert answers.count(b"HTTP/1.1 200 ") == answers.count(b"HTTP/1.1 ") == 3, answers
         assert answers.endswith(b"GET /third ")
+
+
+async def test_garbage_behind_as_many_as_are_read_ahead_cuts_no_answer_that_takes_its_time() -> None:
+    async with peer(server=Impatient) as p:  # reading was paused, and goes on while the second is answered
+        p.send(GET % b"sleepy" * 2 + GET % b"next" * (PIPELINED_MAX - 1) + b"nonsense\r\n\r\n")
+        answers = await p.rest()
+        assert answers.count(b"HTTP/1.1 200 ") == PIPELINED_MAX + 1, answers

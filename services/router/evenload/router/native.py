@@ -420,7 +420,7 @@ class HttpProtocol(asyncio.Protocol):
             self._deadline_s = now_s + self.body_idle_s
         elif over and (transport.is_closing() or transport.get_write_buffer_size()):
             transport.abort()
-        elif self._lingering:
+        elif self._lingering and self._current is None:
             self.end()
         elif self._current is None:
             if self._in_head:
