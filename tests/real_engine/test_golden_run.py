@@ -47,7 +47,7 @@ ANSWERS: dict[str, tuple[int, tuple[str, str, bool] | None]] = {
     "draining-plain": (500, ("http_error", "draining", True)),
     "draining-stream": (500, ("http_error", "draining", True)),
     "outlived-refused": (500, ("http_error", "draining", True)),
-    "crowd-refused": (503, ("saturated", "http_503", True)),
+    "crowd-refused": (503, ("saturated", "engine_busy", True)),
 }
 # What the router believed when it had noticed: engine, why it was excluded, what it says of it.
 VIEWS = {

@@ -167,7 +167,9 @@ class _TracedUpstream:
     def __init__(self, upstream: Any, span: Span) -> None:
         self._upstream = upstream
         self._span = span
-        self.provider = upstream.provider
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._upstream, name)
 
     async def request(self, method: str, path: bytes, headers: Headers, body: bytes) -> Response:
         """Send a request; as `Upstream.request`."""
