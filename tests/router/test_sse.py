@@ -230,6 +230,7 @@ def test_frames_without_content_do_not_stop_the_clock(data: bytes) -> None:
         delta(function_call={"name": "f"}),
         delta(audio={"data": "AAAA"}),
         frame({"choices": [{"index": 0, "text": "a"}]}),
+        frame({"choices": [{"index": 0, "delta": {}, "text": "beside"}]}),
         b'data:{"choices":[{"delta":{"content":"no space"}}]}\n\n',
         b'id: 4\ndata: { "choices" : [ { "delta" : { "content" : "spaces" } } ] }\n\n',
     ],
