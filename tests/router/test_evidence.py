@@ -272,3 +272,18 @@ async def test_what_is_told_is_folded_before_anybody_chooses_and_under_load_now_
         )
         dispatcher.take_snapshots(0, record)
         assert (len(waiting.tail), waiting.unfolded) == (6, 0)
+
+
+async def test_a_stream_that_comes_in_one_piece_has_its_first_token_told_too() -> None:
+    whole = b"".join(step for step in GOOD if isinstance(step, bytes))
+    async with fleet([whole]) as f:
+        await post(f.url, STREAM)
+        assert (f.state("a").first_tokens, f.state("a").successes) == (1, 1)
+
+
+async def test_the_metrics_of_times_are_in_seconds() -> None:
+    async with fleet([SSE_HEAD, chunk(role()), Stall(0.1), *GOOD[2:]]) as f:
+        await post(f.url, STREAM)
+        seen = await f.metrics()
+        for name in ("ttft", "attempt"):
+            assert 0.1 <= seen[f'evenload_router_{name}_seconds_sum{{instance="a",pool="p"}}'] < 10

@@ -1,5 +1,6 @@
 """The model's name in answers is the client's where configured, and foreign JSON keeps its own."""
 
+import gzip
 from typing import Any
 
 import pytest
@@ -42,6 +43,23 @@ async def test_the_models_name_is_the_clients_in_messages_and_responses() -> Non
         other = p.whole.replace(b'"model":"tiny"', b'"model":"inner/name"')
         async with fleet(sse(other), response_model="client") as f:
             assert (await post(f.url, ASKED, path=p.path)).body == p.whole
+
+
+async def test_a_last_event_without_its_blank_line_is_renamed_and_passed_on() -> None:
+    last = b'event: message_stop\ndata: {"type":"message_stop","model":"inner/name"}'
+    begun = MESSAGES.whole[: MESSAGES.whole.rindex(b"event: message_stop")]
+    async with fleet(sse(begun + last), response_model="client") as f:
+        got = await post(f.url, ASKED, path=MESSAGES.path)
+        assert got.whole
+        assert got.body.endswith(last.replace(b"inner/name", b"tiny"))
+
+
+async def test_what_is_compressed_unasked_passes_as_it_is() -> None:
+    packed = gzip.compress(b'{"model":"inner"}') + b'"model":"by chance"'
+    script = response(200, packed, ("content-encoding", "gzip"))
+    async with fleet([script], response_model="client") as f:
+        got = await post(f.url, {"model": "tiny", "messages": []})
+        assert (got.body, got.headers[b"content-length"]) == (packed, b"%d" % len(packed))
 
 
 def test_a_frame_that_does_not_end_is_not_kept_for_ever() -> None:
