@@ -4,6 +4,8 @@ Pure; docs/providers.md says where each word comes from. Words stand in `type` o
 `.` and spaces; a client's text never gets there. Phrases count only where a message begins, for a 4xx may echo input.
 """
 
+from .error_fields import has_any
+
 # Evenload's own credential is bad. No request of a client can bring these about: its credential never goes upstream.
 _CREDENTIAL_WORDS = (
     "expiredtoken",  # AWS, as all up to optinrequired
@@ -66,26 +68,26 @@ _CONTENT_WORDS = (
 
 def is_credentials(status: int, words: str, message: str, *, own_key: bool, own_model: bool) -> bool:
     """Tell whether a 4xx says that Evenload's own credential is bad or lacks rights."""
-    if status == 401 or (status in (400, 403) and _has(words, _CREDENTIAL_WORDS)):
+    if status == 401 or (status in (400, 403) and has_any(words, _CREDENTIAL_WORDS)):
         return True
     if not own_key or status not in (400, 403):
         return False
-    if _has(words, _KEY_WORDS) or message.startswith(_KEY_PHRASES):
+    if has_any(words, _KEY_WORDS) or message.startswith(_KEY_PHRASES):
         return True
-    return own_model and status == 403 and _has(words, _PERMISSION_WORDS)
+    return own_model and status == 403 and has_any(words, _PERMISSION_WORDS)
 
 
 def is_model(status: int, words: str, message: str) -> bool:
     """Tell whether a 4xx says that there is no such model; whose fault that is, who has named it tells."""
     if status not in (400, 404):
         return False
-    if _has(words, _MODEL_WORDS):
+    if has_any(words, _MODEL_WORDS):
         return True
     if status == 404 and "resourcenotfoundexception" in words:  # Bedrock
         return True
     if message.startswith(_MODEL_PHRASES):
         return status == 404 or not message.startswith("model: ")
-    return status == 404 and message.startswith(("the model", "model")) and _has(message[:300], _ABSENT)
+    return status == 404 and message.startswith(("the model", "model")) and has_any(message[:300], _ABSENT)
 
 
 _ABSENT = ("does not exist", "not found")
@@ -93,15 +95,11 @@ _ABSENT = ("does not exist", "not found")
 
 def is_content(words: str) -> bool:
     """Tell whether the provider's inspection has refused what was asked, or what was generated."""
-    return _has(words, _CONTENT_WORDS)
+    return has_any(words, _CONTENT_WORDS)
 
 
 def status_of(words: str, *, own_key: bool) -> int | None:
     """Return the status that an error without a numeric code stands for, if it is one of these."""
-    if _has(words, _CREDENTIAL_WORDS) or (own_key and _has(words, _KEY_WORDS + _PERMISSION_WORDS)):
+    if has_any(words, _CREDENTIAL_WORDS) or (own_key and has_any(words, _KEY_WORDS + _PERMISSION_WORDS)):
         return 403
-    return 404 if _has(words, _MODEL_WORDS) else None
-
-
-def _has(text: str, needles: tuple[str, ...]) -> bool:
-    return any(needle in text for needle in needles)
+    return 404 if has_any(words, _MODEL_WORDS) else None

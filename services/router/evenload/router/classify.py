@@ -18,7 +18,7 @@ import msgspec
 from evenload.schemas.telemetry import MILLISECONDS_MAX, OutcomeKind
 
 from . import blame
-from .error_fields import Fields, fields_of, fields_of_object, words_of
+from .error_fields import Fields, fields_of, fields_of_object, has_any, words_of
 from .quota import (
     BUSY_WORDS,
     LOAD_PHRASES,
@@ -211,7 +211,7 @@ def _judge(
 
 def _is_rate(words: str, provider: str) -> bool:
     """Tell whether type or code name a rate in an error that is the client's by its status."""
-    return "throttling" in words or _has(words, SHORT_AT_400.get(provider, ()))
+    return "throttling" in words or has_any(words, SHORT_AT_400.get(provider, ()))
 
 
 def _judge_rest(status: int, fields: Fields, own: Own) -> tuple[OutcomeKind, str, bool]:
@@ -227,7 +227,7 @@ def _judge_rest(status: int, fields: Fields, own: Own) -> tuple[OutcomeKind, str
 
 def _cause_of_failure(status: int, fields: Fields) -> str:
     for phrases, cause in ((_DRAINING_PHRASES, "draining"), (_DEAD_PHRASES, "engine_dead")):
-        if _has(fields.message, phrases):
+        if has_any(fields.message, phrases):
             return cause
     return f"http_{status}"
 
@@ -240,35 +240,35 @@ def _is_long_quota(status: int, fields: Fields, provider: str) -> bool:
     if long_by_word(fields.words, provider):
         return True
     if status in (429, 503):
-        return _has(fields.message, LONG_PHRASES) and not short_by_word(fields.words, provider)
+        return has_any(fields.message, LONG_PHRASES) and not short_by_word(fields.words, provider)
     return fields.message.startswith(LONG_PHRASES)
 
 
 def _judge_429(fields: Fields, provider: str) -> tuple[OutcomeKind, str, bool]:
     if fields.message.startswith("request too large"):
         return "rejected", "over_limit", True  # more than a whole minute's tokens; the account itself has not run out
-    if _has(fields.message, _KV_PHRASES):
+    if has_any(fields.message, _KV_PHRASES):
         return "saturated", "kv_exhausted", True
-    if _has(fields.words, BUSY_WORDS) or _has(fields.message, _BUSY_PHRASES):
+    if has_any(fields.words, BUSY_WORDS) or has_any(fields.message, _BUSY_PHRASES):
         return "saturated", "not_ready" if "modelnotready" in fields.words else "engine_busy", True
-    if _has(fields.message, _KEY_LIMIT_PHRASES) or _has(fields.words, _KEY_LIMIT_WORDS):
+    if has_any(fields.message, _KEY_LIMIT_PHRASES) or has_any(fields.words, _KEY_LIMIT_WORDS):
         return "rejected", "key_limit", False
-    if short_by_word(fields.words, provider) or _has(fields.message, SHORT_PHRASES):
+    if short_by_word(fields.words, provider) or has_any(fields.message, SHORT_PHRASES):
         # The upstream sees Evenload's credential, never the client's: this limit is the account's.
         return "quota", "rate_limit", True
     return "saturated", "http_429", True
 
 
 def _judge_503(status: int, fields: Fields, *, asked_to_wait: bool) -> tuple[OutcomeKind, str, bool]:
-    if _has(fields.message, _KV_PHRASES):
+    if has_any(fields.message, _KV_PHRASES):
         return "saturated", "kv_exhausted", True
-    if _has(fields.words, BUSY_WORDS + LOAD_WORDS):
+    if has_any(fields.words, BUSY_WORDS + LOAD_WORDS):
         return "saturated", "not_ready" if "modelnotready" in fields.words else "engine_busy", True
-    if _has(fields.message, _BUSY_PHRASES + LOAD_PHRASES) or status == 529:
+    if has_any(fields.message, _BUSY_PHRASES + LOAD_PHRASES) or status == 529:
         return "saturated", "engine_busy", True
-    if _has(fields.message, _DRAINING_PHRASES):
+    if has_any(fields.message, _DRAINING_PHRASES):
         return "http_error", "draining", True
-    if _has(fields.message, _LOADING_PHRASES):
+    if has_any(fields.message, _LOADING_PHRASES):
         return "http_error", "not_ready", True
     return ("saturated" if asked_to_wait else "http_error"), "http_503", True
 
@@ -279,12 +279,12 @@ def _status_of(words: str, provider: str, own: Own) -> int:
         return 429
     if "overloaded" in words:
         return 529
-    if "quota" in words or short_by_word(words, provider) or _has(words, BUSY_WORDS):
+    if "quota" in words or short_by_word(words, provider) or has_any(words, BUSY_WORDS):
         return 429
     blamed = blame.status_of(words, own_key=own.key)
     if blamed is not None:
         return blamed
-    return next((status for status, needles in _STATUSES if _has(words, needles)), 500)
+    return next((status for status, needles in _STATUSES if has_any(words, needles)), 500)
 
 
 _STATUSES = (
@@ -293,7 +293,3 @@ _STATUSES = (
     (413, ("requesttoolarge",)),
     (400, ("invalidrequest", "badrequest", "validation")),
 )
-
-
-def _has(text: str, needles: tuple[str, ...]) -> bool:
-    return any(needle in text for needle in needles)

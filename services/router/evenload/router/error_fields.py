@@ -75,3 +75,8 @@ def short_name(value: Any) -> str:
     """Return a type or code as a short plain word, so that no text of a user can hide in it."""
     text = value if isinstance(value, str) else ""
     return "".join(c for c in text if c.isascii() and (c.isalnum() or c in "_-. "))[:40]
+
+
+def has_any(text: str, needles: tuple[str, ...]) -> bool:
+    """Tell whether one of the needles is in a text."""
+    return any(needle in text for needle in needles)

@@ -20,7 +20,7 @@ from evenload.schemas.state import WINDOW_SECONDS
 
 PROBE_EVERY = 4
 PROBE_AFTER_S = 3
-SLOW_FROM = 1.5  # slowness that is still noise
+SLOW_FROM = 1.5  # slowness that is still noise, as for `predictive`
 
 
 def fit(view: InstanceView, now_ms: int) -> bool:

@@ -18,13 +18,12 @@ from collections.abc import Sequence
 
 from evenload.routing.backlog import expect
 from evenload.routing.policy import InstanceView, Request
-from evenload.routing.recovery import fit, ramping, to_probe
+from evenload.routing.recovery import SLOW_FROM, fit, ramping, to_probe
 from evenload.scoring.ewma import faded
 from evenload.scoring.slowness import RATIO_MAX
 
 RESERVE = "reserve"
 PASSED_OVER = "passed_over"
-SLOW_FROM = 1.5  # slowness that is still noise, as for `predictive`
 FAILED_MAX = 2  # failures of one request after which it leaves a tier, at the last of the usual three attempts
 
 
